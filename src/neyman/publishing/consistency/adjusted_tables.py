@@ -1,7 +1,7 @@
 """Adjust noisy tables so that they add up. Anyone can repeat this from the noisy tables alone.
 
-The plan decides which tables must add up (`families`). Least squares moves each table as little as
-its noise warrants. Declared totals are taken as true, and the guarantee does not cover them.
+The plan decides which tables must add up (`families`). Least squares moves a cell less if its noise
+is smaller. Declared totals are taken as true, and the guarantee does not cover them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Z90 = 1.6448536269514722
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the smallest variance that counts as noise, and the largest exact integer."""
+    """Hold the least variance of noise, and the largest integer up to which doubles are exact."""
 
     least_variance: float = 1e-60  # noise too small to see still counts as noise
     exact_integer: float = 2.0**53  # doubles hold all integers up to here
@@ -46,8 +46,9 @@ class ConsistentTable:
         value: the estimates; int64 for the method "integer", else float64.
         standard_error: the standard error of the least-squares estimate; 0 for an exact value.
         lower, upper: an interval around the least-squares estimate, designed to contain the truth
-            with probability at least 90%. It treats the adjusted noise as normal and adds one step
-            of the integers. It is cut at 0, and widened to contain a value that was moved.
+            with probability at least 90%. It treats the adjusted noise as normal and adds half an
+            integer step on each side. For the other methods, it is also cut at 0 (unless true
+            values can be negative), and widened to contain ``value``.
     """
 
     value: Array
@@ -91,8 +92,8 @@ def consistent_tables(
     "nonnegative" is the nearest such x in the same norm without a negative cell. For any noise, it
     is never farther from the truth in this norm. But it is biased if true cells are near 0: they go
     up, and cells that share a total with them go down. "integer" rounds it to integers that add up.
-    Each cell of the finest table moves by less than 1, and so does, at each level, each sum over
-    its places.
+    Unless the plan has exact totals, each cell of the finest table moves by less than 1, and so
+    does each sum of these cells over the places below one place.
 
     Args:
         noisy: a dict from (query, level, measure) to the noisy integers, flat in declared order,
@@ -102,9 +103,9 @@ def consistent_tables(
     Returns:
         The tables. Standard errors are exact for least squares, if the noise is independent with
         variance sigma^2 or less on each cell. An interval is the least-squares estimate -+ (1.645
-        standard errors + 1/2). The 1/2 is there because the noise moves in integer steps. A family
-        is left out if the values of one of its tables add up to more than 2^53 in size, which
-        doubles cannot count.
+        standard errors + 1/2). The 1/2 allows for integer steps of the noise. A family is left out
+        if the values of one of its tables add up to more than 2^53 in size, which doubles cannot
+        count.
 
     Raises:
         PlanError: `check_consistency` refuses the plan, before any data are read.
@@ -174,7 +175,7 @@ def check_consistency(plan: Plan, method: str) -> None:
 
 
 def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Name, Floats]:
-    """Return the variance of the cells of each table after least squares, one number per place.
+    """Return the variance of each table's cells after least squares, one number per place.
 
     Args:
         variances: by (query, level), the variance of the noise on each cell; 0 for declared values.

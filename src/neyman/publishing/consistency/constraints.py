@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the size of a matrix to decompose in full, and when constraints count as met."""
+    """Hold the largest matrix to decompose in full, and when constraints count as met."""
 
     dense_entries: int = 1_000_000  # the most entries of a matrix to decompose in full
     relative_residual: float = 1e-6  # constraints that miss by more contradict each other
@@ -49,10 +49,10 @@ def least_squares(
 ) -> ConsistentFit:
     """Return the x with A x = b that minimizes the sum of (x - y)^2 / variance.
 
-    Let S be the square roots of the variances. Then x = y + S u, where u is the shortest solution
-    of (A S) u = b - A y. Up to 10^6 entries, A S is decomposed into singular values. This also
-    gives the standard errors: S times the root of 1 less the squared projection. For larger
-    matrices, LSQR finds u and runs again on the residual.
+    Let S be the diagonal matrix of the square roots of the variances. Then x = y + S u, where u is
+    the shortest solution of (A S) u = b - A y. Up to 10^6 entries, A S is decomposed into singular
+    values. Then the standard error of value i is S_ii sqrt(1 - P_ii), with P the projection onto
+    the row space of A S. For larger matrices, LSQR finds u and runs again on the residual.
 
     Args:
         y: noisy values of shape (n,), with independent noise.
@@ -121,9 +121,9 @@ def _check(
 
 
 def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
-    """Return a function that finds the shortest solution u of ``scaled`` u = a right-hand side.
+    """Return a function from r to the shortest solution u of ``scaled`` u = r.
 
-    Also return the part of each value's variance that remains.
+    Also return the share of each value's variance that remains.
     """
     left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())

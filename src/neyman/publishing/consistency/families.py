@@ -1,15 +1,15 @@
 """Find the families of a plan: sets of tables that must add up to each other.
 
 - Counts and histograms must add up to each other, and so must sums of one column with one clip.
-- A table by a column adds up to a table without the column only if each row has one of its keys: if
-  the column's ``unknown`` is a key. If it is "drop", tables with the column and without it stay
-  apart. The bins of a histogram count as a column here: a row without a number may be in no bin. A
-  hierarchy counts as a column too. The table over everything is then the table without the
-  hierarchy, and so is a declared total, which also counts dropped rows. A query by two hierarchies
+- A table by a column adds up to a table without the column only if each row has one of the column's
+  keys, that is, if the column's ``unknown`` is a key. If it is "drop", tables with the column and
+  without it stay apart. The bins of a histogram count as a column here: a row without a number may
+  be in no bin. A hierarchy counts as a column too. A table over all places is then a table without
+  the hierarchy. So is a declared total, which also counts dropped rows. A query by two hierarchies
   counts rows with a place in both.
 - Exact totals take part with counts that have no filter.
 - If a query counts only some rows of a unit (``groups``, ``rows_per_group``), its tables add up
-  only to each other. Queries with one table and one filter add up only to each other.
+  only to each other. Other queries add up only if they have the same table and filter.
 - Means, variances, quantiles, distinct units, and discovered keys do not add up and take no part.
 """
 
@@ -35,7 +35,7 @@ from neyman.publishing.plan.totals import Total
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the hierarchies along which the tables of a family add up."""
+    """Limit the number of hierarchies along which a family's tables add up, and their size."""
 
     trees: int = 2  # the most hierarchies of a family's tables
     matrix_rows: int = 1000  # the most rows of the matrices of two trees
@@ -55,7 +55,7 @@ class Member:
         at: the position of the table's level in each of the family's two trees.
         turned: True if the places of the family's first tree vary fastest.
         axes: the columns and bins of the table. ``sizes`` has their numbers of keys.
-        public: the declared total of a query's table; None if the table is noisy.
+        public: the declared value of a query's table; None if the table is noisy.
         total: the declared table; None for a query's table.
     """
 
@@ -97,7 +97,10 @@ class Family:
         return Margins(tables, sizes, first.parents, first.places, second)
 
     def turned(self, member: Member, table: Array, *, back: bool = False) -> Array:
-        """Reorder the pairs of places in a member's table to the family's order, or ``back``."""
+        """Reorder a member's table, whose first axis is over pairs of places.
+
+        Its order of the pairs becomes the family's order. ``back`` is the reverse.
+        """
         if not member.turned:
             return table
         first, second = (tree.sizes[at] for tree, at in zip(self.trees, member.at, strict=True))
@@ -128,7 +131,7 @@ def _takes_part(query: Query) -> str | None:
 
 
 def without_part(plan: Plan) -> Mapping[Name, str]:
-    """Return a dict from each table of a query that belongs to no family to the reason."""
+    """Return the tables of queries that belong to no family, each with the reason."""
     return {
         (query.name, level): "keys that were found in the data do not add up"
         if query.delta is not None
@@ -143,7 +146,8 @@ def families(plan: Plan) -> list[Family]:
     """Return the families of a plan's tables, in the order of their first queries.
 
     Raises:
-        PlanError: tables would have to add up along three trees, or along large ones.
+        PlanError: tables would have to add up along three hierarchies, or along two with too many
+            places.
     """
     groups: dict[Any, list[Member]] = {}
     sizes: dict[Any, int] = {}
@@ -243,7 +247,7 @@ def _family(
 
 
 def _chain(hierarchy: Hierarchy, levels: Sequence[str | None]) -> Chain:
-    """Return the tree of some levels of a hierarchy, from the top. The level None is everything."""
+    """Return the tree of some levels of a hierarchy. The level None is one place above all."""
     parents = [
         np.zeros(len(hierarchy.paths(lower)), np.int64)
         if upper is None

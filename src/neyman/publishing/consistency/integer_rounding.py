@@ -21,7 +21,7 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the distances within which values or remainders count as equal."""
+    """Hold the distances within which a value counts as an integer, or remainders as equal."""
 
     integer_distance: float = 1e-6  # a value this near to an integer counts as the integer
     tie_distance: float = 1e-4  # remainders this near to each other mostly count as equal
@@ -83,14 +83,14 @@ def rounded_tables(
     """Round the one finest table to integers. Return all tables as its sums.
 
     The rounding starts with the joined exact tables, or with the totals of the top level's places.
-    It then adds the columns one by one, and then the places of each further level. So each level's
-    cells of the finest kind are near their estimates. A total gathers roundings of its few keys
-    instead of its many places. For two trees, the tree with fewer of the finest table's places
-    comes first, like a column.
+    It splits these sums by the columns one by one, and then by the places of each further level.
+    So, at each level, the cells by all columns are near their estimates. A total gathers the
+    roundings of its few keys instead of its many places. For two trees, the tree with fewer of the
+    finest table's places comes first, like a column.
 
     Args:
-        exact: tables over one tree that agree on shared margins and close no cycle. Their values do
-            not change [CO-5].
+        exact: tables over one tree that agree on shared margins and whose overlaps form no cycle.
+            Their values do not change [CO-5].
     """
     (finest,) = margins.finest()
     chains, last = (margins.places, margins.across), margins.margins[finest].at
@@ -143,9 +143,10 @@ def _join_margins(
 ) -> tuple[Margin, Integers]:
     """Return one integer table near the estimates, and its margin. It adds up to all exact tables.
 
-    One earlier table contains all axes that an exact table shares with earlier ones, and both agree
-    on these axes. So the cells of one common cell form a matrix with known row and column sums of
-    equal total.
+    Tables are joined one by one. The axes that the next table shares with the joined table are all
+    in one earlier table, and both agree on the sums over these axes. So the new cells within one
+    cell of the shared axes form a matrix. Its row sums (from the joined table) and its column sums
+    (from the next table) are known and have equal totals.
     """
     axes = [
         frozenset([*(f"level {i}" for i in range(m.level + 1)), *map(str, m.columns)])
@@ -173,7 +174,7 @@ def _join_margins(
 
 
 def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
-    """Return, for each cell of a table at a level, the position of its sum in a flat margin."""
+    """Return, for each cell of a table at ``level``, the position of its sum in ``margin``."""
     place = chain.above(margin.level, level)
     sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
     index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)
@@ -190,10 +191,10 @@ def _matrices(
 ) -> Integers:
     """Return integers of at least 0 near ``target``, with given row and column sums.
 
-    ``rows`` and ``columns`` have, for each number, the positions of its sums, and ``groups`` the
-    matrix to which it belongs. The rows are rounded first. Then units move within a row, from a
-    column with too many to a column with too few, wherever this brings the numbers nearest to the
-    target. Each move is possible, because a column with too many has a cell above 0.
+    For each number of the flat ``target``, ``rows`` and ``columns`` have the positions of its sums,
+    and ``groups`` its matrix. The rows are rounded first. Then 1 moves within a row, from a column
+    with too large a sum to one with too small a sum, wherever this brings the numbers nearest to
+    the target. Each move is possible, because a column with too large a sum has a cell above 0.
     """
     integers = rounded_parts(row_sums, target, rows)
     lacking = column_sums.copy()
@@ -220,7 +221,7 @@ def _matrices(
 
 
 def _margin(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
-    """Sum a table over all columns but these. A column that is summed gets length 1."""
+    """Sum a table over all columns but ``columns``. A column that is summed gets length 1."""
     gone = tuple(i + 2 for i in range(table.ndim - 3) if i not in columns)
     return table.sum(axis=gone, keepdims=True) if gone else table
 
@@ -231,7 +232,7 @@ def _round_parts(totals: Integers, parts: Floats) -> Integers:
 
 
 def _tree_sums(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
-    """Sum a table over the places of one tree. ``above`` has the position of each place's sum."""
+    """Sum a table over one tree's places. ``above`` has the position of each place's sum."""
     sums = np.zeros_like(
         table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])
     )

@@ -31,7 +31,7 @@ class Margin:
     Args:
         level: the level of the table's places, 0 for the top one.
         across: the level of the table's places in a second tree.
-        columns: the columns of the table, as positions in the sizes of all columns.
+        columns: the columns of the table, as positions in ``sizes`` of `Margins`.
         variance: the variance of the noise on each cell; 0 for exact cells.
     """
 
@@ -84,7 +84,7 @@ class Margins:
         self._trees = {part: self._tree(part) for part in self._parts}
 
     def _tree(self, part: Set) -> tuple[list[Level], PlaceTree | TreePair]:
-        """Return the levels of tables with a set of columns, and their least-squares problem."""
+        """Return the levels of tables with all columns of ``part``, and the tree that fits them."""
         variances: dict[Level, float] = {}
         for level in sorted({m.at for m in self.margins if part <= m.columns}):
             known = {
@@ -170,7 +170,10 @@ class Margins:
         return parts
 
     def finest(self) -> list[int]:
-        """Return the positions of tables that are sums of no other, one of each kind."""
+        """Return the positions of tables that are sums of no other.
+
+        Of tables with equal levels and columns, only the first counts.
+        """
         kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i

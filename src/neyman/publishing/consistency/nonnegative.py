@@ -1,9 +1,9 @@
 """Compute least-squares tables without a negative cell.
 
 The nearest such tables, in the norm of least squares, are the least-squares tables of lifted
-values. The lift of a finest cell is 0 if the result is positive. Otherwise it is just enough to
-reach 0. So each step of a solver is one least-squares fit, and the tables add up after every step
-[CO-3].
+values: each cell of a finest table is raised by its lift. The lift is 0 if the result is positive.
+Otherwise it just makes the result 0. So each step of a solver is one least-squares fit, and the
+tables add up after every step [CO-3].
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neyman.publishing.consistency.margins import Margins
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the errors and the number of steps at which the search for nonnegative values ends."""
+    """Hold the residual and the number of steps at which the search for nonnegative values ends."""
 
     relative_tolerance: float = 1e-9
     relative_rounding: float = 1e-14  # relative to the largest value; rounding limits each step
@@ -48,8 +48,8 @@ def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
     """Return tables of at least 0 that add up and minimize the sum of (x - y)^2 / variance.
 
     The dual problem is a quadratic in the lifts, which are at least 0. Its matrix is the covariance
-    of the estimates, at most the variance of the noise. So unit steps are safe. They are
-    accelerated, and restarted if they turn back. Tens to hundreds of steps are usual.
+    of the estimates, at most the variance of the noise. So steps of length 1 never overshoot. They
+    are accelerated, with a restart if they turn back. Tens to hundreds of steps are usual.
 
     Returns:
         The tables, with the remaining residual: at most 1e-9, or 1e-14 of the largest value, unless

@@ -132,8 +132,8 @@ class PlaceTree:
             values: for each level from the top, the noisy values, of shape (nodes,) or (nodes,
                 columns). Columns are independent problems with the same variances. Values of
                 unmeasured nodes are ignored.
-            size: the size of the numbers from which the values were computed, which sets their
-                rounding.
+            size: the largest absolute value of the numbers from which the values were computed. It
+                sets the tolerance for their rounding.
 
         Raises:
             ValueError: values have other shapes, or exact values contradict others.

@@ -1,9 +1,9 @@
 """Solve least squares on the product of two trees, in two passes [CO-6].
 
-A table has one place of each tree per cell. Each node of one tree has a vector over the places of
-the other tree, and the vector's variance is a matrix. The lowest places of the other tree enter
-only by their sums, and by their deviations from the mean. For the deviations, the nodes form a tree
-of numbers. So the matrices are only as large as the other tree's second lowest level.
+Each cell of a table belongs to one place of each tree. So each node of one tree has a vector over
+the places of the other tree, with a covariance matrix. Of the other tree's lowest places, only the
+sums under one parent enter the vectors. Their deviations from the mean are fitted separately, as
+numbers on the nodes. So the matrices are only as large as the other tree's second lowest level.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TreePair:
 
     Args:
         first, second: the trees, each with its levels from the top.
-        levels: for each table the levels of its places, one of each tree; each pair once.
+        levels: for each table the levels of its places, one of each tree, each pair once.
         variances: the variance of the noise on each cell, per table: above 0, or 0 for a single
             exact cell that is the sum of everything.
 
@@ -173,7 +173,8 @@ class _Nodes:
 class _Sums:
     """Solve least squares on the nodes of a tree, with vectors over the places of another tree.
 
-    The first pass goes up, and uses the tables at each node and below. The second goes down.
+    The first pass goes up, and uses the tables at each node and below. The second goes down, with
+    all other tables.
     """
 
     def __init__(self, nodes: Chain, across: Chain, tables: Sequence[_Measured]) -> None:
@@ -186,7 +187,7 @@ class _Sums:
         self._downward()
 
     def _sum(self, lower: int, upper: int) -> Floats:
-        """Return the matrix that sums a vector over a lower level to an upper level."""
+        """Return the matrix that sums a vector over level ``lower`` to one over level ``upper``."""
         matrix = np.zeros((self._across.sizes[upper], self._across.sizes[lower]))
         matrix[self._across.above(upper, lower), np.arange(matrix.shape[1])] = 1
         return matrix
@@ -323,7 +324,10 @@ def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats
 
 
 def _parent_sums(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
-    """Return sums of a table along an axis. ``parents`` has the position of each entry's sum."""
+    """Return ``size`` sums of a table along an axis.
+
+    ``parents`` has the position of each entry's sum.
+    """
     size = size or int(parents.max()) + 1
     shape = list(table.shape)
     shape[axis] = size

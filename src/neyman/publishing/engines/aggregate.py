@@ -1,16 +1,17 @@
 """Compute exact tables from private rows: the nonzero counts and sums of each measure of a plan.
 
 If each row is a unit, rows are first grouped by their raw keys. The few groups are matched with the
-public keys and grouped again by code. A code is the number of a key. Queries whose columns are
-among the columns of another query share one aggregation, and sum its cells. If units have ids, each
-row gets its codes first, and each unit's rows are cut to the plan's bound. The work goes through
-buckets of units one after another, so memory stays bounded.
+public keys and grouped again by code. A code is a key's position. A query whose columns are among
+the columns of another query sums the cells of the other's aggregation. If units have ids, each row
+gets its codes first, and each unit keeps at most the plan's number of rows. Buckets of units are
+processed one after another, so memory stays bounded.
 
 - `expressions.key_bytes` defines how a value is read as a key, and `expressions.scaled_integer` how
   it is read as a number. NULL, fractions for integer keys, and unlisted values are unknown.
 - A place is identified by its entire path: a row with a known state and an unlisted county is
   unknown.
-- A query's filter selects rows before any bound: `rows` of the unit bounds the selected rows.
+- A query's filter selects rows before any bound, so the unit's bound `rows` counts selected rows
+  only.
 - A unit is the bytes of its id's text. A row without an id (NULL) is dropped. Without ``unit.id``,
   each row is a unit.
 
@@ -57,11 +58,11 @@ def aggregate_cells(
     """Return the exact integer tables of a plan, except tables with discovered keys.
 
     Returns:
-        A dict from (query, level, measure) to cells. The measure is "count", "units", "sum",
-        "offset", or "square" (see `Entry`). Cells are in declared order: places, then the keys of
-        each ``by`` column, then bins, with the last varying fastest. A query with detail has the
-        cells of each level under the names of `Query.counted`. If ``key`` is None, a new key
-        chooses which rows of a unit stay.
+        A dict from (query, level, measure) to cells. The measure is that of an `Entry`, such as
+        "count" or "sum". Cells are in declared order: places, then the keys of each ``by`` column,
+        then bins, with the last varying fastest. A query with detail has the cells of each level
+        under the names of `Query.counted`. If ``key`` is None, a new key chooses which rows of a
+        unit stay.
     """
     key = fresh_key() if key is None else key
     plan = _by_level_of_detail(plan)
@@ -96,13 +97,13 @@ def _by_level_of_detail(plan: Plan) -> Plan:
 
 
 def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
-    """Return the rows that meet a query's filter, from the table that `prepared` opens."""
+    """Return the rows of a `prepared` table that meet the filter ``where``; None for all rows."""
     rows: Any = table
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
 
 
 def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """Count the units in each bin of a unit's number of rows."""
+    """Count the units in each bin of their number of rows. Larger numbers go to the last bin."""
     edges = query.bins or range(2)
     parts: list[Cells] = []
     for bucket in buckets_of(coding.plan, table):
@@ -117,7 +118,10 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
 
 
 def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """Count units by the bin of their value farthest from 0. Of two such values, use the larger."""
+    """Count units by the bin of their value farthest from 0.
+
+    Of two equally far values, the larger one counts.
+    """
     edges = query.bins or range(2)
     middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
     (axis,) = coding.axes(query, ALL)
@@ -205,9 +209,9 @@ def discover(
 
     Returns:
         An Arrow table with one row per key, sorted by the bytes of its texts. Its columns are the
-        places by their declared names, then ``by``. Also a dict from measure to one number per row:
-        "keys", the number of distinct units with the key, 1 or more, and "count" or "sum" if the
-        query measures it. NULL and non-UTF-8 values are no keys.
+        levels of the places, then the columns ``by``. Also a dict from measure to one number per
+        row: "keys", the number of distinct units with the key, 1 or more, and "count" or "sum" if
+        the query measures it. NULL and non-UTF-8 values are no keys.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
@@ -236,7 +240,7 @@ def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]
 
 
 def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """Return the rows that a query with discovered keys counts: with a key, within the bounds."""
+    """Return the rows with keys that a query with discovered keys counts, within its bounds."""
     lowest, unknown = coding.axes(query, coding.plan.finest(query)), coding.discovered(query)
     rows = known_rows(rows, lowest, unknown)
     return _first_of_units(coding, rows, query, secret, 1, names_of([*lowest, *unknown]))
@@ -295,7 +299,7 @@ def _key_numbers(
 
 
 def _column_of(coding: Coding, query: Query, part: str) -> str:
-    """Return the column in which `_by_key` or `_measures` counts or sums a part of a measure."""
+    """Return the name of the column in which `_by_key` or `_measures` computes a measure's part."""
     if part == "keys":
         return part
     value, needed = coding.value(query, part), coding.numbers(query, part)
@@ -342,7 +346,7 @@ class _Dimensions:
     """Represent the columns that a table is grouped by.
 
     Args:
-        places: for each hierarchy of the plan, the index of the column with its lowest places; -1
+        places: for each hierarchy of the plan, the index of its lowest level's column of places; -1
             for none.
         others: the columns of keys and of bins.
     """
@@ -370,7 +374,7 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
 def _shared_dimensions(
     coding: Coding, queries: Sequence[Query]
 ) -> Iterator[tuple[_Dimensions, list[Query]]]:
-    """Yield each set of columns that no other set includes, with the queries that it answers."""
+    """Yield each set of columns that is within no other query's set, and the queries it answers."""
     left = {query.name: (query, _dimensions(coding, query)) for query in queries}
     kinds = list(dict.fromkeys(own for _, own in left.values()))
     for largest in kinds:
@@ -415,7 +419,9 @@ def listed(
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
 ) -> Generator[tuple[list[ibis.Table], ibis.Table]]:
-    """Yield each bucket's coded rows, at most the plan's bound per unit, and the table of ``key``.
+    """Yield the list of each bucket's coded rows, and the table of ``key``.
+
+    Each unit has at most the plan's number of rows.
 
     Args:
         wanted: the columns of the coded rows.
@@ -546,8 +552,8 @@ def _has_own_rows(query: Query) -> bool:
 def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
     """Return each unit's rows that meet a query's own bounds.
 
-    All levels of detail of a query use the same rows. A unit's groups may differ in their level of
-    detail. The bound is for all groups together [UN-12].
+    A unit's groups may differ in their level of detail, and the bound is for all of them together.
+    So all levels of detail of a query use the same rows [UN-12].
     """
     names = [one.detail.first if one.detail else one.name for one in coding.plan.queries]
     label = 1 + 2 * names.index(query.detail.first if query.detail else query.name)
@@ -561,7 +567,10 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
 
 
 def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    """Return the rows with the numbers that the measure needs. Other rows use up no bound."""
+    """Return the rows with the numbers that at least one part of the measure needs.
+
+    Other rows do not use up a unit's bound.
+    """
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     every: Any = rows
     known = [ibis.and_(*(every[o.name] >= low for o, low in part.items())) for part in parts]
@@ -571,7 +580,11 @@ def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def known_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], unknown: Sequence[CodeColumn] = ()
 ) -> ibis.Table:
-    """Return the rows with a key on every axis, and with a number if an axis has bins."""
+    """Return the rows with a known key on every axis.
+
+    On a binned axis, the row's value must also be a number. The columns ``unknown`` hold discovered
+    keys, which must not be NULL.
+    """
     every: Any = rows
     known = [every[axis.name] < axis.size for axis in axes]
     known += [every[column.name].notnull() for column in unknown]
@@ -593,6 +606,6 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """Yield parts of the rows. A part has all rows of its units and can be ranked in memory."""
+    """Yield the rows in parts that can be ranked in memory, with each unit in one part."""
     unit = plan.unit.id
     yield from [table] if unit is None else backend_of(table).buckets(table, unit)

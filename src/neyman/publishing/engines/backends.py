@@ -1,7 +1,7 @@
-"""Define one class per engine, with the same methods, for what Ibis does not do alike on each.
+"""Define one class per engine, with the same methods, for what Ibis does differently on each.
 
 Ibis writes a query in the SQL of each engine. Each expression here has the same result on all
-engines. `expressions` has the expressions that Ibis writes alike for every engine.
+engines. `expressions` has the expressions that Ibis can write in one way for every engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -45,11 +45,11 @@ _SIMPLE = (
     "^[\x01-\x7f\xa0-\xb4\xb6-\xde\xe0-\xfe\u0100-\u012f\u0132-\u0148\u014a-\u017e"
     "\u0391-\u03a1\u03a3-\u03a9\u03b1-\u03c9\u0400-\u052f]*\\z"
 )
-"""Texts of letters for which DuckDB's case functions agree with `text_functions`."""
+"""A pattern of texts that DuckDB's case functions change in the same way as `text_functions`."""
 
 
 def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Value]:
-    """Return a function of the engine with this name, or one that ``postgres_sql`` writes.
+    """Return the engine's function of this name, or one that a server's SQL compiler writes.
 
     Args:
         given: the types of the arguments.
@@ -103,7 +103,7 @@ class Backend(ABC):
         return self.encode(column) if column.type().is_string() else column
 
     def group_key(self, column: Value) -> Value:
-        """Return the value by which rows are grouped before keys are looked up: a text's bytes."""
+        """Return the value by which rows are grouped before look-ups: for a text, its bytes."""
         return self.plain_bytes(column)
 
     def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
@@ -172,7 +172,10 @@ class Backend(ABC):
         """Compute rows of another connection once, and put them on this connection."""
 
     def import_rows(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Compute rows once, for use on this connection. Their engine is one of `sources`."""
+        """Compute rows once, for use on this connection.
+
+        The caller ensures that their engine is one of `sources`.
+        """
         other = backend_of(rows)
         return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
@@ -181,7 +184,7 @@ class Backend(ABC):
         return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Return the same rows as a named table, whose query Ibis does not write again."""
+        """Return the same rows as a named table, so that Ibis does not repeat their query."""
         return nullcontext(rows)
 
     def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
@@ -194,7 +197,7 @@ class Backend(ABC):
         return groups.mutate(copy=ibis.range(0, groups["copies"]).unnest()).drop("copies")
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Yield parts of the rows. A part has all rows of its units and can be ranked in memory."""
+        """Yield the rows in parts that can be ranked in memory, with each unit in one part."""
         yield table  # a server, and Spark, sort on disk anyway
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
@@ -202,7 +205,7 @@ class Backend(ABC):
         return query()
 
     def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
-        """Compute rows, and return them in parts if the engine supports parts."""
+        """Return the rows of the query ``rows``, in chunks if the engine supports chunks."""
         return self.arrow(rows)
 
 
@@ -242,19 +245,19 @@ class DuckDB(OwnBackend):
     def barrier(self, value: Value) -> Value:
         """Put a value behind a condition that is always true but looks random to DuckDB.
 
-        If a filter reads an expression, DuckDB computes the expression below and again above the
-        filter. Random expressions are exempt.
+        If a filter reads an expression, DuckDB computes it before the filter and again after it.
+        Random expressions are computed only once.
         """
         draw: Value = ibis.random()
         return ibis.cases((draw < 2, value))
 
     def decode(self, data: Value) -> tuple[Value, Value, Value]:
-        """Return the text and both conditions. Reading the text of other bytes is an error."""
+        """Return what `Backend.decode` does. Reading the text of non-UTF-8 bytes is an error."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
 
     def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
-        """Return a text in another case. ``replaced`` takes 0.1 ms, since it sorts the letters."""
+        """Return a text in another case. Avoid ``replaced``, which is slow, for common letters."""
         return ibis.cases((text.re_search(_SIMPLE), own), else_=replaced)
 
     def micros(self, column: Value) -> Value:
@@ -334,7 +337,7 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Assign numbers to equal rows by a window. Counting them would need a second shuffle."""
+        """Use `numbered`. To count equal rows instead would need a second shuffle."""
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
@@ -448,7 +451,7 @@ class MariaDB(ServerBackend):
     name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Assign numbers to equal rows by a window: the server cannot make rows from a number."""
+        """Use `numbered`, because the server cannot make rows from a number."""
         return numbered(rows, columns)
 
 
@@ -478,7 +481,8 @@ def fresh_key() -> bytes:
 def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
     """Return some columns of all rows, and ``copy``, which numbers equal rows from 0.
 
-    One window sorts a unit's rows. So the engine gathers them only once, for all later choices.
+    One window sorts each unit's rows. So the engine gathers them only once, also for later choices
+    among them.
 
     Args:
         columns: the unit first, then the columns by which rows are equal.

@@ -1,10 +1,10 @@
 """Bound each unit's contribution by a choice among its rows that depends on this unit alone [UN-1].
 
-Each row gets a keyed SHA-256 (`expressions.digest`) of the numbers that decide what it adds, of its
-copy number among equal rows, and of the unit. The rows of a unit with the smallest digests stay.
-The numbers break ties. So each engine chooses the same rows for the same key. Cells are chosen in
-the same way. Each run draws a new key, stored only in a table of one row. No digest is published.
-The key makes the choice fair. The guarantee holds for every key.
+Each row gets a keyed SHA-256 digest (`expressions.digest`) of its unit, the numbers that decide
+what it adds, and its copy number among equal rows. A unit's rows with the smallest digests stay,
+and the numbers break ties. So each engine chooses the same rows for the same key. Cells are chosen
+likewise. Each run draws a new key, stored only in a table of one row. No digest is published. The
+guarantee holds for every key. The random key makes the choice fair.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -52,7 +52,10 @@ def first_cells(
     label: int,
     cell: Sequence[str],
 ) -> ibis.Table:
-    """Return all rows in at most ``most`` cells of each unit, with arguments as in `first_rows`."""
+    """Return the rows in at most ``most`` cells of each unit, with arguments as in `first_rows`.
+
+    ``cell`` names the columns that form a cell.
+    """
     if not cell:
         return rows
     numbered = _rank_rows(rows, key, label, cell)

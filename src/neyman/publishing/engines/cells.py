@@ -1,4 +1,4 @@
-"""Represent tables of exact integers by their nonzero cells, and add values up to cells."""
+"""Represent tables of exact integers by their nonzero cells, and sum values into cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_CELL_SIZE = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Represent a flat table of integers within +-2^62 by the positions of its nonzero cells."""
+    """Represent a flat table of integers within +-2^62 by its nonzero cells and their positions."""
 
     size: int  # the number of cells, zeros included
     index: Integers  # the positions, rising
@@ -35,7 +35,7 @@ class Cells:
 
 
 def added(size: int, index: Integers, values: Integers) -> Cells:
-    """Return a table: the exact sum of the values at each index, then clipped to +-2^62."""
+    """Return ``size`` cells: the exact sum of the values at each ``index``, clipped to +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))

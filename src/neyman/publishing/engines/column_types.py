@@ -1,7 +1,7 @@
 """Map each Arrow type to a plain type: a type that every engine reads with the same meaning.
 
-If a plan needs a column without a plain type, the column is refused by its type, before any row is
-read. No conversion raises an error because of a row.
+If a plan needs a column without a plain type, it is refused before any row is read. No conversion
+raises an error because of a row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXT = ("string", "large_string", "string_view")
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of dates and times in a column."""
+    """Limit dates and times in a column: the most days, and the most microseconds, from 1970."""
 
     days: int = 2**31 - 1
     # The most microseconds of a nanosecond timestamp. The ends of 64 bits stand for missing values.
@@ -38,7 +38,7 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around y
 
 
 PLACEHOLDER = pa.binary()
-"""Stands for a type that no plan can use, if such a column is part of a form."""
+"""The type of a column that no plan can use, in a table that has such a column."""
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
@@ -97,7 +97,7 @@ def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
 
 
 def plain_form(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows, in plain types. A column without one gets `PLACEHOLDER`."""
+    """Return a table without rows, in plain types. Other columns have the type `PLACEHOLDER`."""
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
     return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 

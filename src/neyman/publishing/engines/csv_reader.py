@@ -44,7 +44,7 @@ class DataError(ValueError):
 def fault(error: Exception, text: str) -> Exception:
     """Return the error to raise in place of an error of a library.
 
-    A raised warning, a lack of memory or of a package, and a refusal by the system are no faults of
+    A raised warning, a lack of memory or of a package, and an error of the system are not faults of
     the data. They are returned unchanged. Any other error becomes a `DataError` with the text.
     """
     of_system = isinstance(error, OSError) and error.errno is not None
@@ -54,7 +54,10 @@ def fault(error: Exception, text: str) -> Exception:
 
 
 def cause(error: Exception) -> str:
-    """Return the type and first line of an error that cannot contain a private value."""
+    """Return the type and first line of an error.
+
+    The caller ensures that they contain no private value.
+    """
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
@@ -92,7 +95,7 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
 @dataclass(frozen=True)
 class Patterns:
-    """Hold the regular expressions of lines with one delimiter."""
+    """Hold the regular expressions of rows, values, and unclosed quotes for one delimiter."""
 
     row: re.Pattern[bytes]  # an entire line with its quotes in pairs
     values: re.Pattern[bytes]  # each value of such a line
@@ -101,7 +104,7 @@ class Patterns:
 
 @cache
 def patterns(delimiter: str) -> Patterns:
-    """Return the patterns of lines for a delimiter."""
+    """Return the regular expressions of lines for a delimiter."""
     mark = re.escape(delimiter.encode())
     quoted = rb'"[^"]*+(?:""[^"]*+)*+'
     value = b"(?:" + quoted + b'"|[^"' + mark + b"]*+)"
@@ -263,8 +266,9 @@ class Block:
     Args:
         starts, ends: the positions in ``text`` of each line's first byte and LF.
         rows: for each row, the number of its line, from 0.
-        bounds: by column, the starts and ends of the values of the first rows.
-        others: the values of the other rows, which have quotes inside quotes.
+        bounds: by column, the positions in ``text`` where the values of the first rows start and
+            end.
+        others: the values of the remaining rows, which have quotes inside quotes.
     """
 
     text: bytes
@@ -288,12 +292,15 @@ class Block:
         return pa.concat_arrays([values, more]).dictionary_encode()
 
     def dropped(self) -> Integers:
-        """Return the numbers of the lines that are no rows."""
+        """Return the numbers of the lines that are not rows, from 0."""
         return np.setdiff1d(np.arange(len(self.starts)), self.rows)
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """Return the rows of entire lines: lines with ``width`` values, read at the picked columns."""
+    """Parse entire lines. The rows are the lines with ``width`` values.
+
+    ``picked`` has the positions of the columns to read.
+    """
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)

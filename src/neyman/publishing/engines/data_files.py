@@ -135,7 +135,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """List a folder, sorted, without names that begin with ``_`` or ``.``, except ``begin``."""
+        """List a folder, sorted. Skip names that begin with ``_`` or ``.``, except ``begin``."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:
@@ -145,7 +145,7 @@ class _Search:
         return [os.path.join(folder, n) for n in names if n[0] not in "_." or n[0] == begin]
 
     def _check_link(self, file: str) -> None:
-        """Raise DataError for a link that leads out of the folder: no one named its target."""
+        """Raise DataError for a link that leads out of the folder ``top``."""
         if os.path.commonpath([os.path.realpath(file), self._root]) != self._root:
             raise DataError(
                 f"data = {self._path!r}: {file!r} is a link that leads out of the folder; move it "

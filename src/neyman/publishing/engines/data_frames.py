@@ -42,7 +42,8 @@ class Frame:
         single_use: True if it may be a stream, whose rows can be read once only.
         untyped: the columns whose type the schema does not give. Texts in them may be numbers.
         marked: a variant of ``read`` for columns that may mix numbers and texts. It writes numbers
-            with the marks that a plan declares for texts. None if no column can mix them.
+            with the marks, such as a decimal comma, that a plan declares for texts. None if no
+            column can mix them.
     """
 
     schema: pa.Schema
@@ -53,7 +54,10 @@ class Frame:
     marked: Callable[[Sequence[str], SourcePart], pa.Table] | None = None
 
     def rows(self, columns: Sequence[str], marks: SourcePart) -> pa.Table | ds.Dataset:
-        """Return some columns of all rows, with a plan's marks where numbers and texts mix."""
+        """Return the ``columns`` of all rows.
+
+        Where numbers and texts mix, numbers are written with the plan's ``marks``.
+        """
         return self.read(columns) if self.marked is None else self.marked(columns, marks)
 
 
@@ -202,7 +206,7 @@ def _parts(source: ds.Dataset) -> list[ds.Dataset]:
 def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
     """Return True if Arrow converts each value of the type ``own`` to ``wanted`` without failure.
 
-    A cast to another unit of time, or to another index of a dictionary, can fail on a value.
+    A cast to another unit of time, or to another index type of a dictionary, can fail on a value.
     """
     texts = pa.types.is_string(own) or pa.types.is_large_string(own)
     plain = plain_type(own) == plain_type(wanted)
@@ -263,13 +267,13 @@ def _of_pandas(source: Any) -> Frame:
 
 
 _UNDECLARED = ("object", "str")
-"""The dtypes that pandas gives to a column of texts or mixed objects, as its values are."""
+"""The dtypes that pandas gives to a column of texts or mixed objects, depending on its values."""
 
 
 def _declared_type(empty: Any) -> pa.DataType | None:
     """Return the Arrow type of an empty pandas column, from its dtype; None if undeclared.
 
-    Arrow would inspect the categories of a dtype, so their own dtype must be declared.
+    For a categorical dtype, Arrow would read the categories, so their dtype must be declared too.
     """
     kinds = [empty.dtype, getattr(getattr(empty.dtype, "categories", None), "dtype", "int64")]
     if any(str(kind) in _UNDECLARED for kind in kinds):
@@ -280,9 +284,10 @@ def _declared_type(empty: Any) -> pa.DataType | None:
 
 
 def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray | pa.Array:
-    """Return a pandas column as Arrow, in the type of the column without rows.
+    """Return a pandas column as Arrow, in the type ``kind`` of the column without rows.
 
-    Mixed objects become text one by one, and so do columns that Arrow cannot convert.
+    If ``kind`` is text, `object_text` converts each object. If Arrow cannot convert a column of
+    another type, its values are converted one by one, and a value that fails is missing.
     """
     if kind != pa.string():
         with suppress(Exception):
@@ -309,8 +314,8 @@ def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
 def object_text(value: object, marks: SourcePart) -> str | None:
     """Return the text of a Python object in a column that may mix texts, numbers, and dates.
 
-    A number or a date gets the plan's marks, so that it is read back as itself. A missing value,
-    NaN, or an object that raises an error has no text: the result is None.
+    A number or a date is written with the plan's ``marks``, so that it is read back as itself. A
+    missing value, NaN, or an object that raises an error has no text: the result is None.
     """
     try:
         return _text_of(value, marks)

@@ -30,8 +30,8 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that counting reads: levels, keys, values, the id, and filters.
 
     Args:
-        present: the columns of the rows, with derived ones. If it lacks a level, the level must
-            follow from the other levels.
+        present: the columns of the rows, derived columns included. A level that is not among them
+            must follow from the other levels.
     """
     used = dict.fromkeys(name for query in plan.queries for name in query.by)
     used |= dict.fromkeys(name for query in plan.queries for name in query.columns)
@@ -66,22 +66,22 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def filter_column(plan: Plan, text: str) -> str:
-    """Return the name of the column that is true for the rows that meet a condition of the plan."""
+    """Return the name of the column that is true for the rows that meet the condition ``text``."""
     return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
 
 
 def code_column(name: str) -> str:
-    """Return the name of the column with the position of each row's text in `Derived.texts`."""
+    """Return the name of a column: for each text of ``name``, its position in `Derived.texts`."""
     return f"neyman:code:{name}"
 
 
 def written_column(name: str) -> str:
-    """Return the name of the column with a column's texts as the data have them."""
+    """Return the name of a column: the texts of column ``name`` as they are in the data."""
     return f"neyman:written:{name}"
 
 
 def as_written(table: ibis.Table, name: str) -> Any:
-    """Return the column's texts as the data have them, or else the column itself."""
+    """Return the `written_column` of the column ``name`` if the table has it, else that column."""
     written = written_column(name)
     return table[written if written in table.columns else name]
 
@@ -94,7 +94,10 @@ def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the levels that are columns of the data. They must determine the other levels."""
+    """Return the hierarchy's levels that are among the columns ``present``.
+
+    Raise DataError if they do not determine the other levels.
+    """
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
@@ -190,7 +193,10 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
-    """Return the types of columns, with dates in place of timestamps. Check zones and hours."""
+    """Return the types in ``schema``, with dates for timestamps.
+
+    Raise DataError if zones or hours in the plan do not fit.
+    """
     kinds = dict(schema)
     zones = dict(plan.rows.zones)
     for name, kind in kinds.items():
@@ -268,7 +274,10 @@ def key_kind(plan: Plan, name: str) -> KeyKind:
 
 
 def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    """Raise DataError for a type that no plan reads, or a timestamp: plans read its day or hour."""
+    """Raise DataError for a type other than text, number, truth value, date, or all-null.
+
+    ``what`` begins the list of these types in the message.
+    """
     numbers = kind.is_integer() or kind.is_floating() or kind.is_decimal() or kind.is_boolean()
     if not (numbers or kind.is_string() or kind.is_date() or kind.is_null()):
         raise DataError(
@@ -277,7 +286,7 @@ def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
 
 
 def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
-    """Raise DataError for a type that no plan reads, or floats for keys that are texts."""
+    """Raise DataError for a type that `check_type` refuses, or for floats if keys are texts."""
     check_type(name, kind)
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"

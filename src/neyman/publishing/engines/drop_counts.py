@@ -1,7 +1,7 @@
 """Count the rows that each query and each join uses, and the rows that each step drops.
 
 A run takes the same steps with the same functions of `aggregate`. Each run draws which rows of a
-unit stay. So if bounds drop rows, the numbers after this step can differ between runs.
+unit stay. So if a bound drops rows, the numbers from that step on can differ between runs.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -77,7 +77,7 @@ class QueryRows(Private):
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
         counted: rows left at the end.
-        lost: rows that meet the filters and that the query does not count.
+        lost: rows that meet the filters and are not counted.
     """
 
     query: str
@@ -238,7 +238,7 @@ def _steps(query: Query, counts: Counter[str]) -> QueryRows:
 def _of_rows(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield (query, step, rows left) if each row is a unit. No bound drops a row."""
+    """Yield (query, step, rows left) if each row is a unit, so that no bound drops a row."""
     every = row_count(table)
     for query in queries:
         rows: Any = coding.read(table, aggregate.needed_columns(coding, query), unit=False)
@@ -271,7 +271,10 @@ def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield (query, step, rows left) if units have ids, with the bounds of a run."""
+    """Yield (query, step, rows left) if units have ids, with the bounds of a run.
+
+    Numbers of one step add up over the buckets.
+    """
     wanted = dict.fromkeys(
         one for query in queries for one in aggregate.needed_columns(coding, query)
     )

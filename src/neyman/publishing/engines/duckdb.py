@@ -78,7 +78,7 @@ def connect(memory: str | None = None) -> Any:
 
 
 def spill_folder(above: str | Path | None = None) -> PrivateFolder:
-    """Make a folder for private rows that do not fit in memory; see `private_folder`."""
+    """Make a folder in ``above`` for private rows that do not fit in memory (`private_folder`)."""
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
     try:
         return private_folder("spill", above)
@@ -90,14 +90,14 @@ def spill_folder(above: str | Path | None = None) -> PrivateFolder:
 
 
 def check_memory(memory: str) -> str:
-    """Return an amount of memory with the unit's B, as engines write it: "4GB" for "4G"."""
+    """Return an amount of memory as engines write it, with a final B: "4GB" for "4G"."""
     if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
     return memory if memory.endswith("B") else f"{memory}B"
 
 
 def close(connection: Any) -> None:
-    """Close a connection that `connect` opened, and remove its folder. Leave others open."""
+    """Close a connection of `connect`, and remove its folder. Leave other connections open."""
     folder = getattr(connection, "neyman_close", None)
     if folder is not None:
         connection.disconnect()
@@ -207,7 +207,7 @@ def quoted(text: str, mark: str = '"') -> str:
 
 
 def _common_type(kind: pa.DataType, native: Any) -> pa.DataType:
-    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
+    """Return ``kind``, or `PLACEHOLDER` if DuckDB's type ``native`` is not its plain type."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
         return kind

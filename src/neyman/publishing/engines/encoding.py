@@ -40,18 +40,18 @@ class Kind(Enum):
     BIN = "h"  # the codes of bins
     VALUE = "s"  # values to add up
     SOURCE = "t"
-    """Values of the data in the form that keys are looked up by, or discovered keys."""
+    """Data values in the form by which keys are looked up, or discovered keys."""
     WRITTEN = "v"  # the data's values as written, for which ``SOURCE`` has another form
 
 
 @dataclass(frozen=True)
 class CodeColumn:
-    """Represent a column of coded rows. Engines ignore case in names, so the name has a number.
+    """Represent a column of coded rows. Engines ignore case in names, so its name has a number.
 
     Args:
         index: the position of the column's level, column, bins, or clip among those of the plan.
-        size: for an axis, the number of its keys. A row with an unknown key has the code ``size``,
-            unless the plan declares a key for unknown values.
+        size: for an axis (a column of codes or bins), the number of its keys or bins. A row with an
+            unknown key has the code ``size``, unless the plan declares a key for unknown values.
     """
 
     kind: Kind
@@ -71,7 +71,10 @@ def names_of(columns: Iterable[CodeColumn]) -> list[str]:
 
 @dataclass(frozen=True)
 class Coding:
-    """Define the columns of coded rows that a plan's queries use."""
+    """Define the columns of coded rows that a plan's queries use.
+
+    ``present`` has the names of the data's columns, with derived ones.
+    """
 
     plan: Plan
     present: tuple[str, ...]
@@ -103,18 +106,18 @@ class Coding:
         }
 
     def source(self, name: str) -> CodeColumn:
-        """Return the column with the values of a data column by which its keys are looked up."""
+        """Return the column of values by which keys of the data column ``name`` are looked up."""
         return CodeColumn(Kind.SOURCE, self.names.index(name))
 
     def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
-        """Return the column of values that a part of a query's measure sums."""
+        """Return the column of values that a part of a query's measure sums; None for no column."""
         name, clip = query.measured(part)
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
     def numbers(self, query: Query, part: str) -> dict[CodeColumn, int]:
-        """Return the columns of values that a part of a measure needs, each with its low end.
+        """Return the columns of values that a part of a measure needs, each with its lower clip.
 
-        A value below the low end stands for a missing number.
+        A value below the lower clip stands for a missing number.
         """
         names = query.required(part)
         parts = ("sum", "over") if query.complete else (part if part == "over" else "sum",)
@@ -135,7 +138,7 @@ class Coding:
 
     @cached_property
     def _levels(self) -> list[tuple[Hierarchy, str]]:
-        """Return each hierarchy with each of its levels, by the index of the column of places."""
+        """Return all (hierarchy, level) pairs, in the order of the columns of places."""
         return [(one, level) for one in self.plan.hierarchies for level in one.levels]
 
     def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
@@ -173,7 +176,7 @@ class Coding:
     def read(
         self, table: ibis.Table, wanted: Iterable[CodeColumn], *, unit: bool, shown: bool = False
     ) -> ibis.Table:
-        """Return rows with the values by which keys are looked up, and with bins and values.
+        """Return rows with the look-up values, bins, and values to sum of the ``wanted`` columns.
 
         Args:
             unit: True to include the bytes of the unit. Rows without a unit are then dropped.
@@ -223,13 +226,16 @@ class Coding:
         return names
 
     def sources(self, rows: ibis.Table) -> list[CodeColumn]:
-        """Return the columns of rows by which keys are looked up."""
+        """Return the columns of ``rows`` that hold values by which keys are looked up."""
         return [one for one in map(self.source, self.names) if one.name in rows.columns]
 
     def looked_up(
         self, rows: ibis.Table, wanted: Iterable[CodeColumn], keys: Sequence[ibis.Table]
     ) -> ibis.Table:
-        """Return rows with codes for keys. Left joins with ``keys`` give each row its codes."""
+        """Return rows with the ``wanted`` columns.
+
+        Left joins with the tables of `keys` give each row its codes.
+        """
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
             **{
@@ -253,7 +259,7 @@ class Coding:
         return joined.select(**columns)
 
     def keys(self, wanted: Iterable[CodeColumn]) -> list[pa.Table]:
-        """Return tables of public keys, with look-up values and codes, for the wanted columns."""
+        """Return tables of public keys for the wanted columns, with look-up values and codes."""
         return [
             pa.table({_key_column(number, one): right[one] for one in right})
             for number, right in enumerate(self._keys(set(wanted)))
@@ -303,7 +309,7 @@ class Coding:
     def risen(
         self, codes: Mapping[CodeColumn, Integers], query: Query, level: str
     ) -> list[Integers]:
-        """Return the codes on each axis of a table, from codes at the same or a lower level."""
+        """Return the codes on each axis of a query's table, from codes at ``level`` or below."""
         lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
         codes_above: list[Integers] = []
         for axis in self.axes(query, level):

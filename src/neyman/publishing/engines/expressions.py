@@ -3,12 +3,12 @@
 An expression is a column that the engine computes. A plan writes no SQL: `row_values` compiles its
 conditions and derived columns to these expressions.
 
-- NaN is tested by name, and is NULL from then on.
-- No value is cast if the cast could fail or round. Patterns take text apart, decimals are text, and
-  doubles are clipped and floored first.
+- NaN is tested by a function, and is NULL from then on.
+- No value is cast if the cast could fail or round. Patterns extract the digits of a text, decimals
+  are read as text, and doubles are clipped and floored first.
 - Sums are sums of integers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
 - Keys and units compare as bytes.
-- No `hash`, `random`, or `upper`. The only order is in windows that name all of their columns.
+- No `hash`, `random`, or `upper`. Rows are sorted only in windows, by named columns.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -43,7 +43,7 @@ TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of numbers that all engines read the same way."""
+    """Limit numbers to those that all engines read the same way, by their size and digits."""
 
     clip: int = 2**60  # beyond every clip, and small enough that nothing here overflows
     double_digits: int = 14  # digits that doubles have to spare
@@ -57,7 +57,7 @@ LIMITS = Limits()
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """Return a table in which an empty text is missing, as in CSV. ``coded`` columns have none."""
+    """Return a table in which empty texts are missing, as in CSV. Skip the columns ``coded``."""
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -65,7 +65,7 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return `Backend.group_key`. A float gives the integer that it equals, or NULL."""
+    """Return `Backend.group_key`. Of a float, return the integer that it equals, or NULL."""
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
@@ -118,7 +118,7 @@ def _text(column: Value) -> Value:
 
 
 def known_day(column: Value) -> Value:
-    """Return True for dates in the years 1 to 9999. Outside, each engine has its own calendar."""
+    """Return True for dates in the years 1 to 9999. Outside, the engines' calendars differ."""
     return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
@@ -130,16 +130,17 @@ def scaled_integer(
     A text, a decimal, or an integer is read exactly. A text is digits with at most a minus, a
     point, and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or
     ``inf``, as programs write numbers. A double is multiplied by 10^decimals in double arithmetic.
-    If the product is below 2^49 and within relative 2^-50 of an integer, the result is this integer
-    (0.29 gives 29 hundredths, although the double is slightly less). Otherwise the product is
-    rounded down. For single floats the bounds are 2^21 and 2^-22. A value that is no number (NULL,
-    NaN, other text) counts as ``unknown``, or becomes low - 1, which no number becomes.
+    If the product is below 2^49 in size and within relative 2^-50 of an integer, the result is this
+    integer (0.29 gives 29 hundredths, although the double is slightly less). Otherwise the product
+    is rounded down. For single floats the bounds are 2^21 and 2^-22. A value that is no number
+    (NULL, NaN, other text) counts as ``unknown``.
 
     Args:
         column: text, numbers, or truth values.
         decimals: 0 to 9.
         low, high: scaled integers within 2^53.
-        unknown: replaces a value that is no number, and is also clipped; None for low - 1.
+        unknown: replaces a value that is no number, and is also clipped; None for low - 1, which no
+            number becomes.
     """
     number = integer_of(column, backend, decimals)
     if unknown is None:
@@ -206,7 +207,7 @@ def _text_of_integer(text: Value) -> Value:
 def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
     """Return the digits of floor(|x| 10^decimals) for a text x, and the digits that follow.
 
-    Without decimals, the digits have no leading zeros, and 0 has no digit.
+    If ``decimals`` is 0, the digits have no leading zeros, and 0 gives an empty text.
     """
     before = text.re_extract(r"^-?0*([0-9]*)", 1)
     after = text.re_extract(r"\.([0-9]+)", 1)
@@ -227,13 +228,13 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
 
 
 def _of_text(text: Value, decimals: int, most: int) -> Value:
-    """Return the integer floor(number 10^decimals) of a text, within +-most; NULL for no number.
+    """Return the integer floor(y 10^decimals) of a text y, within +-most; NULL if y is no number.
 
-    Let x = number 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x
-    is an integer, or at least 10^-14 |x| away from each integer. The product of doubles is within
-    2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). In a longer text, the
-    digits up to the last decimal are cut out, and their double is rounded. Both ways are faster
-    than decimals.
+    Let x = y 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x is an
+    integer, or at least 10^-14 |x| away from each integer. The product of doubles is within 2^-52
+    |x| of x. Adding 2^-50 |x| raises it to x or more, but not to the next integer. So, rounded
+    down, it is floor(x). In a longer text, the digits up to the last decimal are extracted, and
+    their double is rounded. Both ways are faster than decimals.
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
@@ -274,10 +275,10 @@ def _decimal(number: int) -> Value:
 
 
 def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Value:
-    """Return the bin i with edges[i] <= x < edges[i + 1], for an integer x inside the edges.
+    """Return the bin i with edges[i] <= ``number`` < edges[i + 1].
 
     Args:
-        edges: rising integers.
+        edges: rising integers. The caller ensures that the number is inside them.
         optional: True if a number below the first edge means a missing number (see
             `scaled_integer`). Its bin is then the number of bins, the code for unknown values.
     """
@@ -298,14 +299,15 @@ def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Va
 def quotient(number: Value, k: int) -> Value:
     """Return the quotient of an integer by a positive integer k, rounded down.
 
-    The number is within +-2^53, or k is a multiple of a million and the quotient is within +-2^38.
+    The caller ensures that the number is within +-2^53, or that k is a multiple of a million and
+    the quotient is within +-2^38. Then the result is exact.
     """
     # The dividend is exactly divisible, so rounding the double of the quotient is exact.
     return ((number - remainder(number, k)) / k).round().cast("int64")
 
 
 def remainder(number: Value, k: int) -> Value:
-    """Return the remainder of an integer, from 0 to k - 1."""
+    """Return the remainder of an integer divided by k, from 0 to k - 1."""
     # A remainder has the sign of the number. A second remainder corrects this.
     return (number % k + k) % k
 
@@ -321,8 +323,8 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 
     The hashed text is the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` if
     missing), each followed by a comma, then a colon, and the unit's bytes in hexadecimal. The key
-    has a fixed length, numbers contain no comma or colon, and the unit is the rest. So no two rows
-    share an encoding.
+    has a fixed length, numbers contain no comma or colon, and the unit is the rest. So different
+    inputs have different texts.
     """
     text = key
     for number in numbers:
@@ -336,7 +338,7 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 
 
 def written_number(text: Value, source: SourcePart) -> Value:
-    """Return the text of a number as `integer_of` reads it, from a text with a plan's marks.
+    """Rewrite a number in a plan's marks as a text that `integer_of` reads; NULL for other texts.
 
     A mark can separate groups of digits. Each group has three digits, except the first, which has
     one to three and does not begin with 0. So 0.123 is no number if the point separates groups. A
@@ -365,7 +367,8 @@ def written_date(text: Value, dates: str) -> Value:
     """Return the text YYYY-MM-DD of a date in a plan's form, such as "%d.%m.%Y"; else NULL.
 
     A year has four digits. A day and a month have two digits, or one if the form has marks between
-    all three parts. The text after a blank or a T stays. The day may not exist.
+    all three parts. Text from a blank or a T on is copied unchanged. The day need not exist, as in
+    2024-02-31.
     """
     iso, pattern = _iso_date(text, dates)
     rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)
@@ -386,7 +389,7 @@ def written_day(text: Value, dates: str) -> Value:
 
 
 def _iso_date(text: Value, dates: str) -> tuple[Value, str]:
-    """Return the text YYYY-MM-DD of a date in a form, and the form's pattern from the start."""
+    """Return the text YYYY-MM-DD of a date in the form ``dates``, and a pattern of such dates."""
     forms = re.split(r"%([Ymd])", dates)
     names, between = forms[1::2], forms[2:-1:2]
     few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"

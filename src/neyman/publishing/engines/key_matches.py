@@ -3,7 +3,7 @@
 A run reads keys and numbers with the same expressions, `Coding` and `scaled_integer`.
 
 If texts are no numbers or dates, the module suggests marks that would read more of them. A run
-always reads by the plan's marks, whatever the texts are.
+always reads by the plan's marks.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -100,10 +100,10 @@ class KeyMatch(Private):
 
 @dataclass(frozen=True, repr=False)
 class ClipCount(Private):
-    """Count the numbers outside a clip, or outside the edges of bins.
+    """Count the numbers outside a clipping interval, or outside the edges of bins.
 
     Args:
-        queries: the queries with this clip or these edges.
+        queries: the queries with this interval or these edges.
         low, high: the ends, in the plan's units. For edges, the first and the last edge.
         edges: True if the queries have edges. Then ``high`` is outside the range.
         below, above: rows whose number is raised to ``low``, or lowered to ``high`` (into the first
@@ -171,7 +171,7 @@ class TextMatch(Private):
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
     """Yield the counts for each hierarchy and column of keys that queries use.
 
-    Each lists the ``most`` frequent unmatched values.
+    Each result lists the ``most`` frequent unmatched values.
     """
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
@@ -222,7 +222,10 @@ def _match_keys(
 def _others(
     groups: Any, values: Sequence[str], most: int
 ) -> tuple[int, int, int, tuple[Frequent, ...]]:
-    """Return the rows without a value, the rows with one, the number of values, and `Frequent`."""
+    """Return the rows without a value, the rows with one, and the number of distinct values.
+
+    The last result has the ``most`` frequent values. ``groups`` has the unmatched rows.
+    """
     absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
     present: Any = groups.filter(~absent)
     unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
@@ -279,7 +282,7 @@ def _text_columns(one: Derived) -> list[str]:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Return the counts for each column to sum. List the ``most`` frequent other values."""
+    """Return the counts for each column to sum, with the ``most`` frequent unmatched values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
@@ -348,7 +351,7 @@ def _opposite(values: Any) -> Any:
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
     """Return the counts for each column with texts that are no number or date by the plan's marks.
 
-    All rows of the opened table are read. A filter on unreadable dates would leave out every row.
+    All rows are read, since a filter on unreadable dates would leave out every row.
     """
     readings = readings_of(plan.columns, plan.hierarchies, plan.rows)
     with with_plain_texts(plan, table, shown=True) as plain:
@@ -392,7 +395,8 @@ def _suggestions(
 ) -> tuple[tuple[dict[str, str], ...], int]:
     """Return the fields of [source] that read the most texts, and the number of these texts.
 
-    Return no fields if the plan's own fields read as many. Of several, return the shortest.
+    The plan's own fields read ``read`` texts. If no others read more, return no fields. Of several
+    equally good choices, return the shortest.
     """
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":

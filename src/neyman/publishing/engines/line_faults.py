@@ -1,4 +1,4 @@
-"""List the lines of CSV files that are no rows, with reasons, and the values that are no text.
+"""List the lines of CSV files that are not rows, with reasons, and undecodable values.
 
 A line is listed if `csv_reader.parsed` drops it. Each reason follows from the line alone.
 """
@@ -41,13 +41,13 @@ _compute: Any = pc
 
 @dataclass(frozen=True, repr=False)
 class LineFault(Private):
-    """Report a line that is no row, or a line with a value that is no text.
+    """Report a line that is not a row, or a value that cannot be decoded as text.
 
     Args:
         file: the file.
         line: the number of the line. The header is line 1.
         reason: one of `REASONS`.
-        column: the column whose value is no text; None if the line is dropped.
+        column: the column of the undecodable value; None if the line is dropped.
     """
 
     file: str
@@ -62,7 +62,7 @@ class Lines(Private):
 
     Args:
         read: the number of lines.
-        rows: the number of lines that are rows.
+        rows: the number of these lines that are rows.
         reasons: the number of lines per reason (for "not text": the number of values).
         listed: the first lines of each reason.
     """
@@ -74,18 +74,18 @@ class Lines(Private):
 
     @property
     def dropped(self) -> int:
-        """Return the number of lines that are no rows."""
+        """Return the number of lines that are not rows."""
         return self.read - self.rows
 
 
 def line_faults(
     files: Sequence[str], columns: Sequence[str], source: SourcePart, most: int
 ) -> Lines:
-    """Return the counts of lines, and the lines of CSV files that are no rows, with reasons.
+    """Count the lines of CSV files, and list the lines that are not rows, with reasons.
 
     Args:
-        columns: the columns whose values must be text.
-        most: the number of lines to list per reason, at least 0.
+        columns: the columns whose values must be decodable.
+        most: the largest number of lines to list per reason, at least 0.
     """
     read = rows = 0
     reasons: Counter[Reason] = Counter()
@@ -113,7 +113,10 @@ def line_faults(
 def _faults(
     block: lines.Block, width: int, picked: Sequence[int], source: SourcePart
 ) -> Iterator[tuple[int, Reason, int | None]]:
-    """Yield each fault: the line's number in the block, the reason, and the column's position."""
+    """Yield (line number in the block, reason, column position or None) for each fault.
+
+    ``picked`` has the positions of the columns to decode.
+    """
     for i in block.dropped():
         line = block.text[block.starts[i] : block.ends[i]]
         yield int(i), _reason(line, width, source.delimiter), None

@@ -1,4 +1,4 @@
-"""Define a base class for counts of private rows, which print a notice."""
+"""Define a base class for results about private rows, whose printed form begins with a notice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ NOTICE = "PRIVATE: this describes private rows. It may not be shared or publishe
 
 
 class Private:
-    """Print a dataclass with a notice that its values are private."""
+    """Make the printed form of a dataclass begin with a notice that its values are private."""
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())

@@ -13,7 +13,7 @@ _INTERVAL_SECONDS = 0.1
 
 
 class Steps:
-    """Run ``number`` queries, each an equal part of the work. Report the completed part."""
+    """Run ``number`` queries, and report the completed part. Each query counts as an equal part."""
 
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0
@@ -35,10 +35,10 @@ class Steps:
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
-    """Run a query in a thread, and return its answer. Report the completed part, 0 to 1.
+    """Run a query in a thread, and return its answer.
 
-    Progress bars must be enabled on the DuckDB connection. If this thread is interrupted, so is the
-    query.
+    The completed part, 0 to 1, is reported to ``tell``. Progress bars must be enabled on the DuckDB
+    connection. If this thread is interrupted, so is the query.
     """
     with ThreadPoolExecutor(1) as thread:
         answer, most = thread.submit(query), 0.0

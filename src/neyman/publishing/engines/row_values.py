@@ -2,8 +2,8 @@
 
 Each step gives the same result on every engine, and in plain Python:
 
-- Numbers are 64-bit integers within +-2^53 (see `row_expression`). A division is always exact, so
-  the quotient's double is exact. Text is compared as bytes, in UTF-8.
+- Numbers are 64-bit integers within +-2^53 (see `row_expression`). Only multiples of the divisor
+  are divided, so the quotient's double is exact. Text is compared as bytes, in UTF-8.
 - A date is the integer year * 10000 + month * 100 + day. It comes from a date, a timestamp (see
   `local_times`), or a text ``2024-12-31``, with or without a time of day. The day and the hour are
   as written in the text.
@@ -121,10 +121,10 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
 def with_plain_texts(
     plan: Plan, table: ibis.Table, *, shown: bool = False
 ) -> Generator[ibis.Table]:
-    """Yield the table. Texts of numbers and dates lose the marks that the plan declares.
+    """Yield the table, in which texts of numbers and dates lose the marks that the plan declares.
 
-    Without declared marks, or for a column that is no text, nothing changes. A text that is no
-    number or date by the declared marks is missing, whatever other marks would make of it. With
+    Without declared marks, or for a column that is not text, nothing changes. A text that is no
+    number or date by the declared marks is missing, even if other marks would make it one. With
     ``shown``, the table also has the texts as written, see `as_written`.
     """
     kinds = table.schema()
@@ -152,14 +152,14 @@ def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
 
 
 def _column_value(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """Return `read_as`. It is computed once per row if it reads a text, which is slow."""
+    """Return the result of `read_as`. Reading a text is slow, so it is done once per row."""
     value = read_as(column, kind, backend)
     is_read = column.type().is_string() and kind.type != "text"
     return backend.barrier(value) if is_read else value
 
 
 def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """Return a column's values in a type of expressions; NULL for unreadable values."""
+    """Return a column's values in the expression type ``kind``; NULL for unreadable values."""
     if kind.type == "text":
         return key_bytes(column, backend)
     if kind.type == "number":
@@ -186,7 +186,7 @@ def _date(column: Value) -> Value:
 
 
 def _hour(column: Value, day: Value) -> Value:
-    """Return the hour in a text of a date and time; NULL if it has none, or ``day`` is NULL."""
+    """Return the hour of a text with a date and time; NULL if it has none, or ``day`` is NULL."""
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
@@ -198,7 +198,7 @@ def _parts(number: Value) -> tuple[Value, Value, Value]:
 
 
 def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None = None) -> Value:
-    """Return a derived column, without a join. ``label`` gives the value for each text."""
+    """Return the derived column ``one``, without a join. ``label`` maps each text to its value."""
     label = label or result.text
     unknown = label(one.unknown) if one.unknown is not None else None
     if one.rule == "case":
@@ -230,7 +230,7 @@ def _code(one: Derived) -> Callable[[str], Value]:
 def _join_label(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """Return the table with a lookup's texts in ``label``. Its keys are in ``looked``."""
+    """Return the table with a lookup's texts in ``label``, by its keys in columns ``looked``."""
     own = looked[0]
     codes = {text: code for code, text in enumerate(one.texts)}
     parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]
@@ -250,7 +250,7 @@ def _join_label(
 
 
 def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
-    """Yield the derived columns in groups, in order. No column reads another of its group."""
+    """Yield the derived columns in groups, in order. No column reads another one of its group."""
     batch: list[Derived] = []
     for one in derived:
         if not one.sources.isdisjoint({other.name for other in batch}):
@@ -262,7 +262,7 @@ def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
 
 
 class _Compiler:
-    """Compile expressions on one table. ``values`` names its column for each column of the plan."""
+    """Compile expressions on one table. ``values`` maps the plan's column names to the table's."""
 
     def __init__(self, table: ibis.Table, values: Mapping[str, str], backend: Backend) -> None:
         self.table, self.values, self.backend = table, dict(values), backend
@@ -331,7 +331,7 @@ class _Compiler:
         return changed_text(self.of(node), changes, self.backend)
 
     def ordinal(self, node: Node) -> Value:
-        """Return the number of a day, 1 for 0001-01-01. Here a year begins in March."""
+        """Return the number of a day, 1 for 0001-01-01. The formula begins each year in March."""
         year, month, day = self.day_parts(node)
         early = (month < 3).cast("int64")
         year, month = year - early, month + early * 12 - 3

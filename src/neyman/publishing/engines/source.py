@@ -1,8 +1,8 @@
 """Open the private table on an engine, from files, Arrow data, data frames, and databases.
 
-Only the schema can cause an error here, and no error shows a value. Data that are not on the
-caller's engine go onto an engine of ours. If they do not fit in memory, the engine writes them to a
-folder that only this user can read and that is removed with the engine.
+No value of a row can cause an error here, and no error shows a value. Data that are not on an
+engine of the caller go onto an engine that Neyman opens. If they do not fit in memory, the engine
+writes them to a folder that only this user can read and that is removed with the engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -106,13 +106,13 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 
 
 def csv_files(source: object) -> list[str]:
-    """Return the CSV files that a source names; no files for another source."""
+    """Return the CSV files that a source names; an empty list for another source."""
     files = _files(source)
     return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
 def _files(source: object) -> list[str]:
-    """Return the files that a source names; no files for another source."""
+    """Return the files that a source names; an empty list for another source."""
     named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
     return [] if named else data_files(cast("Paths", source))
 
@@ -134,8 +134,8 @@ def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
 def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
     """Return the columns whose type the schema of a source does not give. No row is read.
 
-    A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
-    of Python objects in pandas. An all-null column gives no type either.
+    These are all columns of a CSV file, texts of SQLite, Python objects in pandas, and all-null
+    columns. Their texts may be numbers.
     """
     if isinstance(source, ibis.Table):
         return frozenset(name for name, kind in source.schema().items() if kind.is_null())
@@ -163,8 +163,8 @@ def folder_columns(source: object) -> frozenset[str]:
 def as_source(source: object) -> object:
     """Return paths, an Ibis table, a `Frame`, or a `DatabaseTable` for a source. No row is read.
 
-    A stream gives its rows once only, and a run uses one connection to a database. So always open
-    the returned object.
+    A stream gives its rows only once, and a run uses one database connection. So always open the
+    returned object.
     """
     if isinstance(source, (str, Path)):
         return database_at(str(source)) or source
@@ -204,7 +204,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """Return a PostgreSQL table of Ibis on a new connection. Return other tables unchanged."""
+    """Return an Ibis table on PostgreSQL on a new connection. Return other tables unchanged."""
     places = _places(table)
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
         return table
@@ -214,13 +214,13 @@ def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
 
 
 def _places(table: ibis.Table) -> set[Any]:
-    """Return the connections that the tables in an Ibis expression are on."""
+    """Return the Ibis connections of the tables in an Ibis expression."""
     nodes: Any = table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
     return {node.source for node in nodes}
 
 
 def close_table(table: ibis.Table) -> None:
-    """Close the engine of a table if it is ours. Deleting the table has the same effect."""
+    """Close the engine of a table if Neyman opened it. Deleting the table has the same effect."""
     backend = backend_of(table)
     type(backend).close(backend.connection)
 

@@ -9,12 +9,13 @@ The settings of the session, with reasons:
 - No user interface, no event log: nothing of the work is served or stored.
 - `io.encryption`: data that do not fit in memory are encrypted on disk, with a key in memory.
 
-An address ``sc://host:15002`` names a Spark Connect server, which is no Java process of ours. Data
-that do not fit in memory go to folders that the server's operator chose, and we end only sessions.
+An address ``sc://host:15002`` names a Spark Connect server, which Neyman does not start. Data that
+do not fit in memory go to folders that the server's operator chose. Neyman ends its sessions, not
+the server.
 
-The Java process prints to a file without a name, which is gone with the process. First it prints
-about itself. Later, an error of a task could show a value of the data. If Spark does not start,
-before any row is read, the error repeats the last lines.
+The Java process prints to an unnamed file that is deleted with the process, because an error of a
+task could show a value of the data. If Spark does not start, no row has been read, so the error
+repeats the last lines of this output.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -87,7 +88,7 @@ def installed() -> None:
 
 
 def shown_master(master: str) -> str:
-    """Return a master for an error message, without its value if that may contain a token."""
+    """Return the text of a master for an error, without its value if that may contain a token."""
     is_address = "://" in master and not master.strip().startswith("spark://")
     return "master" if is_address or ";" in master else f"master = {master!r}"
 
@@ -198,7 +199,7 @@ def _gateway() -> object:
 
 
 def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
-    """Start Java. Only this user can read its output, and it writes to our folder alone."""
+    """Start Java, which prints to ``said`` and writes only to ``folder``, for this user alone."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -244,7 +245,7 @@ def _close_spark(ours: Any, remote: Any) -> None:
 
 
 def close(connection: Any) -> None:
-    """Close a connection that `connect` opened, and Spark with the last one. Leave others open."""
+    """Close a connection of `connect`, and Spark with the last one. Leave others open."""
     finish = getattr(connection, "neyman_close", None)
     if finish is not None and finish.alive:
         _tables.discard(connection)
@@ -252,7 +253,7 @@ def close(connection: Any) -> None:
 
 
 def accept(table: ibis.Table) -> ibis.Table:
-    """Return a table of a caller's session. Raise DataError if its settings change results."""
+    """Return a caller's table, see `_with_zones`. Raise DataError if settings change results."""
     session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
     wrong = [
         f"{name} = {value}"
@@ -337,7 +338,7 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
 def _with_zones(table: ibis.Table) -> ibis.Table:
     """Return the table with UTC in the type of each timestamp that is an instant.
 
-    Spark has two types of timestamps, and Ibis reads both as one.
+    Spark has two types of timestamps, instants and local times, and Ibis gives both one type.
     """
     if not any(kind.is_timestamp() for kind in table.schema().values()):
         return table

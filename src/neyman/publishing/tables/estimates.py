@@ -1,9 +1,9 @@
 """Compute values, standard errors, and 90% intervals from noisy integers, for every measure.
 
 For each row of a table separately, the interval contains the data's value with probability at least
-90%. The data's value is the value after Neyman clips, drops, and bounds rows. There is no guarantee
-for a mean, variance, or quantile of no rows. The intervals cover noise only. The arithmetic uses
-doubles. Their rounding is far below the noise, and privacy does not depend on it.
+90%. The data's value is computed after Neyman clips values, and drops and bounds rows. There is no
+guarantee for a mean, variance, or quantile of no rows. The intervals cover noise only. The
+arithmetic uses doubles. Their rounding is far below the noise, and privacy does not depend on it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from neyman.publishing.plan.query import Query, center, middle, rank_unit
 from neyman.publishing.tables.key_selection import threshold
 
 Noisy = tuple[Integers, Fraction]
-"""Noisy integers and the sigma squared of their noise. It is 0 for declared values."""
+"""Noisy integers, and the sigma squared of their noise (0 for declared values)."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the noise scales from which sums of noise count as normal."""
+    """Hold the noise scales from which normal formulas replace sums over the integers."""
 
     wide_sigma: float = 50.0  # sigma from which standard errors and tails are the normal ones
     summed_size: float = 1e6  # sigma from which no margin is summed term by term
@@ -47,9 +47,10 @@ class CellEstimates:
     """Represent estimates with their errors. Each array has one entry per row of a table.
 
     Args:
-        value, lower, upper: estimates and 90% intervals, arrays of one type, int64 or double.
-        decimals: all four arrays are in units of 10^-decimals. A variance counts twice the decimals
-            of its column.
+        value, lower, upper: estimates and the ends of 90% intervals, arrays of one type, int64 or
+            double.
+        decimals: all four arrays are in units of 10^-decimals. A variance has twice the decimals of
+            its column.
     """
 
     value: Array
@@ -67,9 +68,8 @@ def estimate(
     Args:
         decimals: the decimals of the query's column, minus the decimals of ``over``. 0 without a
             column.
-        noisy: the noisy integers by measure ("count", "units", "sum", "offset", "square", "keys").
-            All measures list the same cells, flat, in declared order. For quantiles they list
-            entire groups of bins.
+        noisy: the noisy integers by measure, such as "count" or "offset". All measures list the
+            same cells, flat, in declared order. For quantiles they list entire groups of bins.
         rounded: True for rounded Gaussian noise, False for discrete Gaussian noise. All functions
             of this module use the same flag.
 
@@ -102,7 +102,7 @@ def estimate(
 
 
 def rows_of(query: Query, cells: int) -> int:
-    """Return the number of rows of a query's table with this number of cells."""
+    """Return the number of rows of a query's table, given its number of cells."""
     if query.ranked and query.bins and not query.inverse_sensitivity:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
@@ -113,12 +113,13 @@ def rows_of(query: Query, cells: int) -> int:
 
 @lru_cache(maxsize=256)
 def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
-    """Return the standard deviation of N_Z(0, sigma^2), or of round(N(0, sigma^2)) if ``rounded``.
+    """Return the standard deviation of the discrete Gaussian N_Z(0, sigma^2).
 
-    The standard deviation of N_Z is slightly below sigma. By Poisson summation, the relative
-    difference is about 8 pi^2 sigma^2 e^(-2 pi^2 sigma^2). A double cannot represent this
-    difference from sigma = 2 on. The variance of rounded noise differs just as little from sigma^2
-    + 1/12. For a smaller sigma, E X^2 is the sum of (2 k + 1) P(|X| > k).
+    If ``rounded``, return that of round(N(0, sigma^2)) instead. The standard deviation of N_Z is
+    slightly below sigma. By Poisson summation, the relative difference is about 8 pi^2 sigma^2
+    e^(-2 pi^2 sigma^2). From sigma = 2 on, this is too small for a double. The variance of rounded
+    noise differs just as little from sigma^2 + 1/12. Up to sigma = 50, it is computed as E X^2, the
+    sum of (2 k + 1) P(|X| > k).
     """
     sigma = math.sqrt(sigma_squared)
     if rounded and sigma:
@@ -136,11 +137,11 @@ def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
 
 @lru_cache(maxsize=256)
 def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool = False) -> int:
-    """Return the smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2), or rounded.
+    """Return the smallest k with P(|X| <= k) >= coverage for the noise X.
 
-    The method sums the mass function. Above sigma = 10^6 it uses the midpoint rule: the sum over
-    the integers up to k is at least the integral up to k + 1/2. For rounded noise, the sum equals
-    this integral.
+    X is N_Z(0, sigma^2), the discrete Gaussian, or round(N(0, sigma^2)) if ``rounded``. The mass
+    function is summed. Above sigma = 10^6, the midpoint rule is used: P(|X| <= k) is at least the
+    normal probability of [-k - 1/2, k + 1/2]. For rounded noise, the two are equal.
     """
     if sigma_squared == 0:
         return 0
@@ -206,7 +207,10 @@ def shown(
 
 
 def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
-    """Return, for each entry, the first integer from ``low`` on that passes, or ``high``."""
+    """Return, for each entry, the first integer from ``low`` on that passes, or ``high``.
+
+    If a later integer fails again, another integer that passes after one that fails is possible.
+    """
     while np.any(low < high):
         middle = (low + high) // 2
         good = passed(middle)
@@ -215,10 +219,10 @@ def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) 
 
 
 def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
-    """Return log P(X >= k) of the noise X, summed term by term up to sigma = 50.
+    """Return log P(X >= k) for the noise X.
 
-    Above, and for rounded noise, it is the normal tail at k - 1/2: the midpoint rule. The rule is
-    exact for rounded noise.
+    Up to sigma = 50, the mass function of N_Z is summed. Above, and for rounded noise, the result
+    is the normal tail at k - 1/2. This is the midpoint rule, which is exact for rounded noise.
     """
     sigma = math.sqrt(sigma_squared)
     if rounded or sigma > LIMITS.wide_sigma:
@@ -238,16 +242,17 @@ def mean(
 ) -> CellEstimates:
     """Return the mean of clipped values: the middle of the clip plus the mean distance from it.
 
-    An offset is a sum of d x - m over values x, with m / d the middle of the clip. With S the sum
+    An offset is a sum of b x - a over values x, with a / b the middle of the clip. With S the sum
     of the distances from the middle and n the count, the mean is the middle plus S / n. A distance
     is at most half of the clip's width. So hiding a distance takes less noise than hiding a value.
-    The standard error of the ratio is to first order.
+    The standard error of the ratio is to first order in the noise.
 
     The interval contains the distances d = S / n that a test of level 10% does not reject. The test
     uses the noisy S - d n, which is X - d Y at the true d. X and Y are the noise of S and n. Two
     tests are proven, and at each d the test with the smaller margin may be used:
 
-    - By Bonferroni, |X - d Y| <= x + |d| y. The bounds x and y each hold with probability 95%.
+    - By Bonferroni, |X - d Y| <= x + |d| y. The bounds |X| <= x and |Y| <= y each hold with
+      probability at least 95%.
     - A sum of discrete Gaussians is stochastically below a normal variable plus a unit of each, see
       `_normal_margin`. Rounding moves a normal variable by half a unit. So |X - d Y| <= 1.645
       sqrt(sx^2 + d^2 sy^2) + u + |d|, with u the unit of S, and sx and sy the sigmas of X and Y.
@@ -288,12 +293,12 @@ def mean(
 
 
 def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) -> Floats:
-    """Return the lower end of the interval for d = S / n of `mean`, the second test [IN-2].
+    """Return the lower end of the second test's interval for d = S / n, see `mean` [IN-2].
 
-    This is the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|. A and B are the
-    ``variances`` of the noisy sum s and the noisy count n. The right side minus the left side rises
-    with d if n > z sqrt(B) + 1; else the result is -inf. Its root solves z^2 (A + d^2 B) =
-    (r - d m)^2 with r = s - unit. Here m is n + 1 if the root is positive, else n - 1.
+    This is the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|, where z = 1.645. A and B are
+    the ``variances`` of the noisy sum s and the noisy count n. If n > z sqrt(B) + 1, the right side
+    minus the left side rises with d; else the result is -inf. With r = s - unit, its root solves (d
+    m - r)^2 = z^2 (A + d^2 B). Here m is n + 1 if the root is positive, else n - 1.
     """
     above, below = variances
     z2 = _ONE_SIDED**2
@@ -309,7 +314,10 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 def _distances(
     clip: tuple[int, int], offset: Noisy, coverage: float, rounded: bool
 ) -> tuple[Floats, float, float]:
-    """Return sums of distances from the clip's middle, their standard error, and half width."""
+    """Return sums of distances from the clip's middle, their standard error, and their margin.
+
+    The noise of a sum is within the margin with probability at least ``coverage``.
+    """
     (offsets, sigma_squared), part = offset, middle(clip).denominator
     half = half_width(sigma_squared, coverage, rounded=rounded)
     return offsets / part, standard_error(sigma_squared, rounded=rounded) / part, half / part
@@ -322,7 +330,7 @@ def variance(
 
     S is the sum of the distances from the middle of the clip. Q is the sum of the squared distances
     from c, which is the middle or the integer 1/2 below it. With n the count, t = 1/n, and r = c
-    minus the middle,
+    minus the middle, the variance is
 
         v = Q t - (S t - r)^2.
 
@@ -334,8 +342,8 @@ def variance(
 
         Q t - max(0, S_low t - r, r - S_high t)^2,
 
-    which is concave in t. The maximum is at an end, at a kink r / S, or at a point of slope 0, t =
-    (Q + 2 S r) / (2 S^2). The standard error is to first order.
+    which is concave in t. The maximum is at an end of the range of t, at a kink r / S, or at a
+    point of slope 0, t = (Q + 2 S r) / (2 S^2). The standard error is to first order in the noise.
     """
     low, high = clip
     rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
@@ -402,14 +410,17 @@ def ratio(
     *,
     rounded: bool = False,
 ) -> CellEstimates:
-    """Return the ratio of two sums of clipped values.
+    """Return the ratio of two sums of clipped values, ``above`` / ``over``.
 
-    Each sum is within its interval with probability at least 95%, so both are with probability at
-    least 90%. Then the ratio is between its extremes over this box. If the ratio exists, the
+    Both sums are within their 95% intervals with probability at least 90%. Then the ratio is
+    between its extremes over this box. Denominators below 1 are left out: if the ratio exists, its
     denominator is a positive integer. If every value in the denominator is positive, the ratio is
-    between the least and the largest ratio of one row. The standard error is to first order. Each
-    clip bounds what one row adds to its sum. The clip includes 0 if a row without a number adds
-    nothing.
+    also between the least and the largest ratio of one row. The standard error is to first order in
+    the noise.
+
+    Args:
+        clip, clip_over: bounds of what one row adds to each sum. They include 0 if a row without a
+            number adds nothing.
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
     s, o = sums.astype(float), sums_over.astype(float)
@@ -429,7 +440,7 @@ def ratio(
 
 
 def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
-    """Return the least and the largest ratio of two sums of clipped values; may be infinite."""
+    """Return the least and the largest possible ratio of two clipped sums; may be infinite."""
     (low, high), (low_over, high_over) = clip, clip_over
     if low_over == 0:
         return (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
@@ -458,9 +469,9 @@ def quantiles(
     first bin that is not rejected to the last.
 
     Args:
-        bins: n rising edges, scaled integers.
+        bins: the B + 1 rising edges, scaled integers.
         levels: the levels of the quantiles, in (0, 1).
-        count: noisy counts, flat, with the n - 1 bins of a group together.
+        count: noisy counts, flat, with the B bins of a group together.
 
     Returns:
         One row per level for each group. ``lower`` and ``upper`` are edges around the quantile. A
@@ -486,8 +497,9 @@ def quantiles(
 def quantile_draws(points: Sequence[int], values: Integers) -> CellEstimates:
     """Return the estimates of quantiles that inverse sensitivity drew, with the clip as interval.
 
-    Nothing else is known about the data near a draw. `neyman.publishing.planning.accuracy` computes
-    the rank error before any data. ``points`` are the candidates of the draw, and one more integer.
+    A draw shows nothing else about the data near it. `neyman.publishing.planning.accuracy` computes
+    the rank error before any data. ``points`` has the candidates of the draw, then the last one
+    plus 1.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)
@@ -495,11 +507,13 @@ def quantile_draws(points: Sequence[int], values: Integers) -> CellEstimates:
 
 
 def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
-    """Return the standard error and the 90% margin of a drawn quantile, in ranks.
+    """Return the standard error and the 90% margin, in ranks, of a drawn quantile.
 
-    The standard error is sqrt(2) / rate, as for a Laplace distribution. The distance d in ranks has
-    this distribution if the values near the quantile are spread evenly. The margin holds for any
-    rows [IS-3]. One point has distance 0, so P(d >= a) <= points exp(-rate a).
+    Inverse sensitivity draws a candidate with probability proportional to exp(-rate d). Here d is
+    its distance in ranks from the quantile, and 1 / rate is sigma times `rank_unit`. If the values
+    near the quantile are spread evenly, d is Laplace, with standard error sqrt(2) / rate. The
+    margin holds for any rows: one candidate has d = 0, so P(d >= a) <= m exp(-rate a) for m
+    candidates [IS-3].
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1
@@ -507,10 +521,11 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
 
 
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
-    """Return a margin that W exceeds with probability at most 5% on either side, if rounded [IN-4].
+    """Return a margin that W exceeds with probability at most 5% on either side [IN-4].
 
     W is a weighted sum of rounded Gaussian noises. Its squared weights sum to ``factor``, and their
-    absolute values sum to ``weight``.
+    absolute values sum to ``weight``. Before rounding, each noise has the variance
+    ``sigma_squared``.
     """
     if sigma_squared < LIMITS.smooth_variance:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
@@ -520,9 +535,10 @@ def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
     """Return a margin that W = (1 - q) A - q B exceeds with probability at most 5% on either side.
 
-    [IN-1] A and B are sums of discrete Gaussian noise with this sigma squared. ``variance`` is the
-    variance factor v of W: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and Steinke 2020). From
-    sigma = 2 on, W is also stochastically below a normal variable of variance v, plus 1.
+    [IN-1] A and B are sums of discrete Gaussian noise with this sigma squared, and 0 < q < 1.
+    ``variance`` is the variance factor v of W: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and
+    Steinke 2020). From sigma = 2 on, W is also stochastically below a normal variable of variance
+    v, plus 1.
     """
     margin = np.sqrt(2 * math.log(20) * variance)
     if sigma_squared < LIMITS.smooth_variance:
@@ -533,7 +549,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 def _locate_quantile(
     reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the q-quantile, and its lower and upper edge, for each row of cumulative counts."""
+    """Return the q-quantile, and the edges around it, for each row of noisy cumulative counts."""
     number = reached.shape[1]
     j = np.arange(1, number + 1, dtype=np.int64)
     above = reached - q * reached[:, -1:]

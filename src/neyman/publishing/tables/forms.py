@@ -32,7 +32,7 @@ class Form:
         entries: the entries of the table. Each has the sigma squared of its noise (0 for declared
             values).
         first_counts: for a query with detail, the published first count of each group. None before
-            they are drawn. Each group then has the level with the most cells.
+            they are drawn, and then each group has the level of detail with the most cells.
     """
 
     plan: Plan
@@ -51,7 +51,7 @@ class Form:
 
     @property
     def discovered(self) -> bool:
-        """Return True if the keys are discovered. Their number then sets the number of rows."""
+        """Return True if the keys are discovered in the data, and so decide the number of rows."""
         return self.query.delta is not None
 
     @property
@@ -61,14 +61,14 @@ class Form:
 
     @property
     def cells(self) -> int:
-        """Return the number of integers per measure, or 0 for discovered keys."""
+        """Return the number of cells per measure, or 0 if the keys are discovered in the data."""
         if self.first_counts is not None:
             return int(self.starts[-1])
         return self.entries[0][0].cells or 0
 
     @property
     def rows(self) -> int:
-        """Return the number of rows, or 0 for discovered keys."""
+        """Return the number of rows, or 0 if the keys are discovered in the data."""
         return rows_of(self.query, self.cells)
 
     @property
@@ -86,7 +86,7 @@ class Form:
 
     @property
     def possible(self) -> tuple[float, float]:
-        """Return the possible range of a quantile, or of a mean or other ratio, in plan units."""
+        """Return the possible range of a quantile, mean, variance, or ratio, in plan units."""
         query, unit = self.query, 10.0**self.decimals
         low, high = query.clip or (0, 1)
         if query.measure == "ratio" and query.clip_over:
@@ -117,7 +117,7 @@ class Form:
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: CellEstimates, start: int = 0) -> pa.Table:
-        """Build the rows for the cells from ``start`` on, from their estimate."""
+        """Build the rows for the cells from ``start`` on, from their ``estimate``."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
         rows = np.arange(first, first + len(table_columns["value"]), dtype=np.int64)
@@ -269,7 +269,7 @@ def as_published(schema: pa.Schema) -> pa.Schema:
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
-    """Return a column's integers. A decimal gives its digits as an integer of 64 bits."""
+    """Return a column's integers. Of decimals, return their digits as integers of 64 bits."""
     if not pa.types.is_decimal(column.type):
         return column.to_numpy()
     parts: list[Integers] = []
@@ -280,7 +280,7 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """Return the form of every table of a plan, from its entries with their sigma squared."""
+    """Return the form of each table of a plan. Its entries come with their sigma squared."""
     by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
         by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))

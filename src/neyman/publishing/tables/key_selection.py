@@ -24,10 +24,10 @@ _SUMMED_SIGMA_SQUARED = 1000**2  # sigma squared up to which tails are summed te
 
 @lru_cache(maxsize=64)
 def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False) -> int:
-    """Return the least integer t with P(1 + X >= t) <= delta, X from N_Z(0, sigma^2), certified.
+    """Return the least certified integer t with P(1 + X >= t) <= delta for discrete Gaussian X.
 
     Args:
-        sigma_squared: sigma^2, exact, above 0.
+        sigma_squared: sigma^2 of X from N_Z(0, sigma^2), exact, above 0.
         delta: from 1e-300 to 1/2, exact.
         rounded: True if X is round(N(0, sigma^2)) instead. Then t is the least for every sigma.
 
@@ -47,9 +47,9 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> Integers:
-    """Return the rows of the keys whose noisy number reaches ``least``, sorted by UTF-8 bytes.
+    """Return the positions of the keys whose noisy number reaches ``least``.
 
-    The order reveals nothing about the order in the data.
+    They are sorted by the keys' UTF-8 bytes, so the order reveals nothing about that in the data.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]
@@ -61,7 +61,7 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> Integers:
 def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
     """Return the least k with P(X >= k) <= delta, X from N_Z(0, sigma^2) [UN-5].
 
-    k is at least 1, since P(X >= 0) is above 1/2.
+    k is at least 1, since P(X >= 0) is above 1/2 and delta is not. N_Z is the discrete Gaussian.
     """
     if sigma_squared > _SUMMED_SIGMA_SQUARED:
         return _distant_threshold(sigma_squared, delta)
@@ -119,8 +119,8 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
 def _distant_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
     """Return a k with P(X >= k) <= delta if the tail has too many terms to sum.
 
-    P(X >= k) <= Q((k - 1/2) / sigma) for k from sigma on [UN-5], with Q the normal tail. A margin
-    of 1e-6 in k is far larger than the rounding of the normal quantile.
+    P(X >= k) <= Q((k - 1/2) / sigma) for k from sigma on [UN-5], with Q the normal tail. A relative
+    margin of 1e-6 in k is far larger than the rounding of the normal quantile.
     """
     from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 

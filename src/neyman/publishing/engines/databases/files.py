@@ -1,7 +1,7 @@
 """Open tables of DuckDB and SQLite files for reading only.
 
 A table of a DuckDB file is counted in place. A table of a SQLite file is read once, in one
-statement, into memory. SQLite allows values of any kind in any column. So the declared type alone
+statement, into memory. SQLite allows values of any kind in any column. Here the declared type alone
 decides how a column is read, and a value of another kind is missing.
 """
 
@@ -56,7 +56,7 @@ class DuckDBTable(DatabaseTable):
         self._url, self._path, self._names = url, path, table.split(".")
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
-        """Return the table on our own DuckDB."""
+        """Return the table on a DuckDB that Neyman opens."""
         connection = engine.connect(memory)
         try:
             path = engine.quoted(self._path, "'")
@@ -85,7 +85,7 @@ class DuckDBTable(DatabaseTable):
 
 
 def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
-    """Return the Arrow type of a column if DuckDB's own type agrees, else an unusable type."""
+    """Return ``kind`` if DuckDB's own type agrees or is text; else the unusable `PLACEHOLDER`."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
     same |= pa.types.is_timestamp(kind) and own.is_timestamp()
@@ -164,4 +164,4 @@ _SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {
     "duckdb": DuckDBTable,
     "sqlite": _sqlite,
 }
-"""By the scheme of a URL: a function of the URL, the file's path, and the table's name."""
+"""By URL scheme: a function that opens a table, given the URL, the file's path, and its name."""

@@ -1,11 +1,12 @@
 """Count a table of a MariaDB server on the server, in one read-only transaction.
 
-The transaction has a consistent snapshot, which only InnoDB supports. Public keys are literals, and
-the secret key is a variable of the session. So the role needs only the right to read the table.
+The transaction has a consistent snapshot, which only InnoDB supports. The plan's public keys are
+literals, and the secret hash key is a session variable. Nothing is written, so the role needs only
+the right to read the table.
 
-Only types can cause an error here. A text is read in utf8mb4 with a collation that compares bytes.
-A sort compares only the first max_sort_length bytes, so longer texts are refused. Impossible days
-are missing.
+No value of a row can cause an error. A text is read in utf8mb4 with a collation that compares
+bytes. A sort compares only the first max_sort_length bytes, so types with longer texts are refused.
+Impossible days are missing.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -197,10 +198,12 @@ class MariaTable(ServerTable):
 def _rows_of_table(
     candidates: list[tuple[Any, ...]], place: tuple[str, str], shown: str
 ) -> list[tuple[Any, ...]]:
-    """Return the answer to `_COLUMNS` for one table, without the names of schema and table.
+    """Return the rows of ``candidates`` for the table ``place``, without the table's names.
+
+    The candidates are the answer to `_COLUMNS`. ``place`` is (database, table).
 
     Raises:
-        DataError: the server, which opened the table, lists it under another name, or several.
+        DataError: the server lists the table under another name, or under several names.
     """
     by_name: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in candidates:

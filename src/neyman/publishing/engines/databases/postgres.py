@@ -1,13 +1,13 @@
 """Count a table of a PostgreSQL server on the server, in one read-only transaction.
 
 Each query of a ``REPEATABLE READ READ ONLY`` transaction sees the same rows, and no type can change
-before the last query. Public keys are literals of a query, and the secret key is a setting of the
-transaction. So the role needs only the right to read the table.
+before the last query. The plan's public keys are literals of a query, and the secret hash key is a
+transaction setting. Nothing is written, so the role needs only the right to read the table.
 
-Only the types can cause an error here. Dates and timestamps outside the years 1 to 9999, and NaN of
-a ``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone. Columns
-have built-in types, listed by number: the owner of another type can give it casts that run the
-owner's code with the reader's rights.
+No value of a row can cause an error: dates and timestamps outside the years 1 to 9999, and NaN of a
+``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone. Only
+built-in column types are accepted, by their OIDs: the owner of another type can give it casts that
+run the owner's code with the reader's rights.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -249,7 +249,7 @@ class PostgresTable(ServerTable):
 def _with_schemas(table: Any, backend: Any) -> Any:
     """Return the Ibis expression in which each table names its schema.
 
-    Without a schema, the new connection could find another table of that name.
+    Without a schema, the new connection could open another table of that name.
     """
     query = (
         "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"

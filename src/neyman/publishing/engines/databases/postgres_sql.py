@@ -8,7 +8,7 @@ PostgreSQL's SQL differs from DuckDB's in these ways:
 - A truth value becomes a 64-bit number through an `integer`.
 - The number of a text or of a decimal is computed in `numeric`, which is exact.
 - A sum of 64-bit numbers is exact, so they are not first cast to `numeric`, which is slower.
-- Numbers that count copies come from ``generate_series``, without an array.
+- The numbers of equal rows come from ``generate_series``, without an array.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -52,7 +52,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.f.anon.regexp_replace(arg, _pattern(op.pattern), replacement, "g")
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """Return a part of a text from a nonnegative position. The server counts in integers."""
+        """Return a part of a text from a nonnegative position. Positions have the type INT."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         places = (sge.Cast(this=one, to=sge.DataType.build("INT")) for one in given)
         return self.f.anon.substring(arg, *places)

@@ -26,7 +26,7 @@ class DatabaseTable(ABC):
     name = ""  # the table of a server with its schema, once it has been opened; empty for any other
 
     def share(self, other: DatabaseTable) -> None:  # a file has no connection to share
-        """Use the connection of another table, if server and login are the same."""
+        """Use the connection of another table, if its server and login are the same."""
         return
 
     @abstractmethod
@@ -36,7 +36,7 @@ class DatabaseTable(ABC):
         Args:
             columns: the needed columns; None for all.
             rows: False for a table of the same form without rows.
-            memory: the largest memory of an engine of ours, such as "4GB".
+            memory: the largest memory of an engine that Neyman opens, such as "4GB".
         """
 
 
@@ -103,7 +103,7 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 
 def _fitting(value: Any, kind: Any) -> Any:
-    """Return a decimal. If it exceeds its type, return one that is beyond every clip and key."""
+    """Return a decimal, or one beyond every clip and key if it does not fit the type ``kind``."""
     most = 10 ** (kind.precision - kind.scale)
     if value is None or (value.is_finite() and abs(value) < most):
         return value

@@ -2,8 +2,8 @@
 
 A timestamp is the integer number of its microseconds since 1970, rounded down. Days and hours
 follow from this number by the same arithmetic on every engine. No engine's calendar or time zones
-matter. A zone is the finite list of its offsets from UTC, from Python's ``zoneinfo``: unchanged up
-to the year 2129, and after it by the zone's last rule, which repeats with the calendar.
+matter. A zone is a finite list of offsets from UTC, from Python's ``zoneinfo``, up to the year
+2128. Later times follow the zone's last rule, which repeats with the calendar.
 
 A timestamp whose day is outside the years 1 to 9999 is missing.
 """
@@ -38,7 +38,7 @@ _FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY_SECONDS -
 _FIRST_LISTED, _RULED = _second(1800), _second(2129)
 _CALENDAR_CYCLE_SECONDS = 146_097 * _DAY_SECONDS  # 400 years: the calendar and its weekdays repeat
 _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY_SECONDS, _second(2101)
-"""28 years: calendar and weekdays repeat if no century omits a leap day."""
+"""A cycle of 28 years from 2101. Calendar and weekdays repeat if no century omits a leap day."""
 
 
 def hour_column(name: str) -> str:
@@ -91,7 +91,7 @@ def _seconds(column: Value, backend: Backend) -> Value:
 
 
 def _listed_second(seconds: Value, zone: str) -> Value:
-    """Return a second, up to the year 2128, at which the zone has the same offset from UTC.
+    """Return a second, up to the year 2128, with the zone's offset from UTC at ``seconds``.
 
     A second from the year 2129 on maps to the years 2101 to 2128, with the same weekday and
     calendar day.
@@ -119,8 +119,8 @@ def _listed_second(seconds: Value, zone: str) -> Value:
 def offsets(zone: str) -> tuple[list[int], list[int]]:
     """Return the seconds since 1970 at which a zone's offset from UTC changes, and the offsets.
 
-    There is one extra offset, before the first change. The changes cover the years 1800 to 2128. No
-    zone has an earlier change, and each zone's last rule holds from 2101 on.
+    The offsets have one more entry, for the time before the first change. The changes cover the
+    years 1800 to 2128. No zone has an earlier change, and each zone's last rule holds from 2101 on.
     """
     clock, epoch = ZoneInfo(zone), datetime(1970, 1, 1, tzinfo=UTC)
 

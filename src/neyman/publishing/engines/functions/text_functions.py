@@ -1,9 +1,9 @@
-"""Change texts to one case, without blanks around them, or to one Unicode form, on every engine.
+"""Change texts on every engine: to one case, to one Unicode form, or without outer blanks.
 
 No engine's Unicode version, locale, or collation affects these functions. ``lower`` and ``upper``
 replace a letter of `CASED` by one letter. ``strip`` removes `BLANKS`, and a text of only blanks is
-missing. ``normalize`` gives the form NFC, but a text stays unchanged if it is not UTF-8 or has a
-character that is not `is_settled`. Texts of only ASCII or common letters take a faster way.
+missing. ``normalize`` gives the Unicode form NFC, but a text stays unchanged if it is not UTF-8 or
+has a character that is not `is_settled`. Texts of only ASCII or common letters take a faster way.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -33,11 +33,11 @@ _CODE_POINT_END = 0x30000  # higher code points are tags, variants, and private
 
 @ibis.udf.scalar.builtin(name="nfc_normalize")
 def _nfc(text: str) -> str:  # pyright: ignore[reportReturnType] - see ``postgres_sql``
-    """Return the form NFC of a text."""
+    """Return the Unicode normal form NFC of a text."""
 
 
 def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value:
-    """Return the bytes of a text after some of `TEXT_CHANGES`, applied in order."""
+    """Return the bytes of the text ``data`` after ``changes`` (of `TEXT_CHANGES`), in order."""
     text, is_text, is_ascii = backend.decode(data)
     short: Value = text
     long: Value = text
@@ -67,8 +67,8 @@ def _cases(change: str) -> tuple[str, str]:
 def is_settled(point: int) -> bool:
     """Return True for a code point whose form NFC is the same in every engine's Unicode version.
 
-    The code point is in Unicode 3.2, which Python has beside its own version, or is a picture such
-    as an emoji, which has no other form.
+    Such a code point is in Unicode 3.2, whose tables Python includes, or is a picture such as an
+    emoji, which has no other form.
     """
     if any(point in points for points in _PICTURES):
         return True

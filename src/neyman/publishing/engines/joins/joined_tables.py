@@ -47,7 +47,7 @@ def named_errors(plan: Plan, name: str) -> Generator[None]:
 
 @contextmanager
 def _in_folders(names: Collection[str]) -> Generator[None]:
-    """Explain a missing column if one of the folders is named after it, as in ``day=1``."""
+    """Explain a missing column that is in ``names``, from folders such as ``day=1``."""
     try:
         yield
     except MissingColumn as error:
@@ -170,7 +170,7 @@ def prepared_tables(
 ) -> Generator[list[tuple[Plan, ibis.Table]]]:
     """Yield each table of the plan, ready to be counted, with the plan of the table's queries.
 
-    ``widened`` returns the plan to prepare in place of a table's own plan. With ``shown``, the
+    ``widened`` maps a table's own plan to the plan to prepare the table for. With ``shown``, the
     tables also have texts as written, see `as_written`.
     """
     with ExitStack() as scope:
@@ -208,7 +208,7 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
 def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
     """Return at most one row of each unit; only this unit's rows decide which one [UN-7].
 
-    Each text is given as bytes: DuckDB holds no text that is not UTF-8.
+    Texts become bytes, because DuckDB holds no text that is not UTF-8.
     """
     backend, columns = backend_of(rows), list(rows.columns)
     keyed: Any = rows.select(
@@ -232,13 +232,13 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
 
 
 def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns by which rows compare: ``join`` in order, then others by name. No id."""
+    """Return the columns by which rows compare, without the id: ``join``, then others by name."""
     others = sorted(name for name in columns if name not in table.join and name != table.id)
     return (*(name for name in table.join if name != table.id), *others)
 
 
 def _order(column: Value, backend: Backend) -> Iterator[Value]:
-    """Yield columns without NULL. Sorting by them sorts a column alike on each engine."""
+    """Yield sort keys for a column: never NULL, and with the same order on every engine."""
     kind = column.type()
     yield column.isnull().cast("int32")
     if kind.is_floating():
@@ -257,7 +257,10 @@ def _order(column: Value, backend: Backend) -> Iterator[Value]:
 def _join_unit_table(
     rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
-    """Return the rows of the plan's table, joined with ``single``, which has one row per unit."""
+    """Return the rows of the plan's table, joined with ``single``, which has one row per unit.
+
+    ``unit`` is the id's column in ``rows``.
+    """
     backend, other = backend_of(rows), backend_of(single)
     if other.name not in backend.sources:
         raise DataError(
