@@ -113,7 +113,7 @@ class Currency(ABC):
 
     @abstractmethod
     def price(self, costs: Costs) -> Amount:
-        """Return an amount that certainly pays for the mechanism with these costs."""
+        """Return an amount that certainly pays for the mechanism that ``costs`` describes."""
 
     @abstractmethod
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:

@@ -113,7 +113,11 @@ def training(level: Numeric, power: Numeric, sees: str = "every training step") 
 def _test(
     level: Numeric, power: Numeric, wrong: str, right: str, guess: str, despite: str = ""
 ) -> str:
-    """Write a test's level and power in words: its error, its success, and guessing."""
+    """Write a test's level and power in words: its error, its success, and guessing.
+
+    ``wrong``, ``right``, and ``guess`` are the phrases before the rates. ``despite`` follows the
+    success.
+    """
     a = given_level(level)
     b = proportion("power", power)
     if b < proportion("level", level):
@@ -168,7 +172,7 @@ def finding_right(prior: Numeric, right: str) -> str:
 
 
 def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
-    """Return the exact probability that a positive result is correct; see `testing`."""
+    """Return the exact probability that a positive result is correct, from the module `testing`."""
     return testing.positive_predictive_value(
         proportion("power", power), proportion("level", level), proportion("prior", prior)
     )
@@ -208,7 +212,10 @@ def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = ""
 
 
 def _frequency(x: Fraction, *, up: bool = True) -> str:
-    """Write "25% of the time", or "1 time in 10,000" if rare. If rounded down, use two digits."""
+    """Write "25% of the time", or "1 time in 10,000" if rare.
+
+    If not ``up``, a rare rate is rounded down to two digits.
+    """
     if x >= _RARE_PROBABILITY:
         return f"{percent(x, up=up)} of the time"
     if x.numerator == 1:
@@ -233,7 +240,7 @@ def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
 
 
 def about(attributes: Sequence[str], within: str | None) -> str:
-    """Name a claim by its subject matter: "county within a known state"."""
+    """Name a claim by its attributes: "county within a known state"."""
     names = " and ".join(attributes)
     return f"{names} within a known {within}" if within else names
 
@@ -264,6 +271,7 @@ def claim(
     """Write the kind of claim that the guarantee covers, given the neighboring relation.
 
     Args:
+        rows: the most records of one subject.
         held: the attributes that exact totals fix.
     """
     if neighboring == "replace-one":
@@ -281,7 +289,7 @@ def claim(
 def change(
     neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
 ) -> str:
-    """Write the difference of neighbors: "with one person’s record replaced by any other"."""
+    """Write how neighbors differ: "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
         return f"with {what} replaced by any other{_same(held)}"
