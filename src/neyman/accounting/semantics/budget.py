@@ -305,7 +305,7 @@ class Approximate(PlanBudget):
 
     @property
     def corner(self) -> float:
-        """Return the level where both lines of `power_limit` meet, (1 - delta) / (e^epsilon + 1)."""
+        """Return the level where `power_limit`'s two lines meet, (1 - delta) / (1 + e^epsilon)."""
         return (1 - float(self.delta)) / (1 + math.exp(min(float(self.epsilon), 700.0)))
 
     @property

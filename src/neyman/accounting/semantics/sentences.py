@@ -408,7 +408,9 @@ def _capital(text: str) -> str:
 
 
 def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
-    """Write how often a prior grows above a posterior, from ``posterior_chance``.
+    """Write how often a belief in a claim grows from a prior to above a posterior.
+
+    ``probability`` is the result of ``posterior_chance``.
 
     Args:
         prior: prior probability of a claim, in (0, 1); printed rounded down.
@@ -445,7 +447,7 @@ def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
 
 
 def _share(x: Fraction) -> str:
-    """Write a probability in percent, or as "12 in 10 million" if rare; rounded up."""
+    """Write a probability, rounded up: in percent, or as "12 in 10 million" if rare."""
     return percent(x) if x >= _RARE_PROBABILITY else chance(x)
 
 
@@ -475,7 +477,9 @@ def gdp(mu: Numeric) -> str:
 
 
 def safe_mu(mu: Numeric, levels: tuple[float, float]) -> str:
-    """Write the safe mu of a range of levels in words, with the power at the lowest level.
+    """Write that no test at these levels has more power than under mu-GDP.
+
+    The sentence has the power at the lowest level.
 
     Args:
         mu: an upper bound, at least 0.
@@ -502,7 +506,7 @@ def zcdp(rho: Numeric) -> str:
 
 
 def renyi(order: Numeric, divergence: Numeric) -> str:
-    """Write a Renyi guarantee in one line: it adds up, and it bounds the growth of a belief.
+    """Write a Renyi guarantee in one line, with what it says about the growth of a belief.
 
     Args:
         order: a, above 1 and finite.
@@ -538,10 +542,10 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
 
 
 def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
-    """Write (epsilon, delta) as beliefs: above twice the factor e^epsilon, twice delta.
+    """Write (epsilon, delta) as a sentence on beliefs, with the factor 2 e^epsilon.
 
-    By the curve of (epsilon, delta), a posterior exceeds its counterfactual by more than e^{epsilon
-    + x} with probability at most delta / (1 - e^-x). Here x is log 2.
+    With probability at most delta / (1 - e^-x), a posterior exceeds e^{epsilon + x} times its
+    counterfactual. Here x is log 2, so the probability is at most 2 delta.
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
@@ -572,7 +576,7 @@ _LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # rounded up
 
 
 def _tenfold(log_chance: Fraction | float) -> str:
-    """Write the chance e^x, rounded up, that a belief grows tenfold, or that there is no limit."""
+    """Write how often a belief grows tenfold, from the log of an upper bound on the chance."""
     if log_chance >= 0:
         return "It gives no limit on how often a belief about one person grows tenfold."
     p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))
