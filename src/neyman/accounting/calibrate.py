@@ -239,7 +239,7 @@ def _by_other_levels(
 ) -> float:
     """Estimate the log parameter that meets the budget at all other false positive rates too.
 
-    ``curve`` maps a log parameter to a curve. ``refused`` is a log parameter that is too low.
+    ``curve`` is a function of the log parameter. ``refused`` is too low.
     """
 
     @cache
@@ -287,8 +287,8 @@ def _decimal(x: float, digits: int) -> Fraction:
 def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float, float]:
     """Return a parameter that misses the budget and one that meets it, close to each other.
 
-    The first step assumes that the parameter is a noise scale: if ``admits`` accepts ``start``, try
-    a smaller one, else a larger one. Steps grow, so a distant answer needs few tries.
+    As for a noise scale, try smaller parameters first if ``start`` is admitted, else larger ones.
+    Steps grow, so a distant answer needs few tries.
     """
     first = admits(start)
     tried = [start]

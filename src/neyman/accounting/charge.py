@@ -1,9 +1,9 @@
 """Compute the cost of a release in a currency that adds up under adaptive composition [CH-1].
 
 A release may fail outright and reveal a record. Its price is an amount for all other outcomes, and
-the failure probability as a delta. Suppose that release i, on each of two neighbors, has a
-distribution of at least 1 - delta_i times one that meets the currency. Then all releases together
-have at least 1 - (sum of delta_i) times a product of distributions that meet it. This holds for any
+the failure probability as a delta. Suppose that the two distributions of release i, on neighbors,
+are at least (1 - delta_i) times distributions that meet the currency. Then the joint distributions
+are at least 1 - (sum of delta_i) times products of distributions that meet it. This holds for any
 adaptive choice of releases. So amounts add up, and deltas add up (Bun and Steinke 2016, section 8;
 Whitehouse et al. 2023 for filters).
 """

@@ -199,7 +199,7 @@ def _row(
 
 
 def _normal(p: float) -> float:
-    """Return the standard normal quantile of p / 2, a negative number."""
+    """Return the standard normal quantile of p / 2."""
     return float(ndtri_exp(math.log(p / 2)))
 
 
@@ -283,7 +283,7 @@ def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Compute errors by integrals in place of sums, for a sigma above `LIMITS.summed_sigma`.
+    """Compute errors by integrals, for a sigma so large that sums have too many terms.
 
     The normalizing constant and the variance equal the normal ones up to e^-77 (Poisson summation).
     The error of the trapezoid sum of |x| e^{-x^2 / 2 sigma^2} is at most an eighth of the variation
@@ -299,8 +299,8 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     """Compute the errors of canonical noise. E|Z| is twice the integral of the tail.
 
     The tail is convex, because the density does not rise [EE-7]. So the integral over each piece is
-    between the rectangle at the midpoint and the trapezoid. From one integer to the next, the tail
-    falls by a factor that does not rise. This bounds the tail beyond the last piece.
+    between the rectangle at its midpoint and the trapezoid. From integer to integer, the tail falls
+    by a factor that does not rise, which bounds the rest.
     """
     law, scale = noise.law, float(noise.sensitivity)
     end = max(float(law.place(np.array([LIMITS.least_log_tail]))[1][0]), 2.0)

@@ -297,7 +297,7 @@ class OneRun(Evidence):
     def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
         """Yield tangents of a curve as epsilons and upper bounds on delta: a few, then more.
 
-        The further ones are at the levels that the recursion of `Guesses.refutes` can reach.
+        The further ones are at levels that the recursion of `Guesses.refutes` reaches.
         """
         chance = self._guesses.chance
         end = min(math.log(self.canaries / chance) + 2, 30.0)

@@ -2,8 +2,7 @@
 
 A coin per canary decides if it is in the data. An attacker guesses some of the coins. If the claim
 is true, two bounds hold on P(correct >= c). A claim is refuted if either is at most 1 - confidence.
-Both bound the same probability. So P(correct >= the smallest refuting c) bounds the chance of a
-false refutation, without a correction for two bounds.
+Both bound the same probability, so no correction for two bounds is needed.
 """
 
 from __future__ import annotations
@@ -179,10 +178,7 @@ def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) 
 
 
 def gaussian_level(mu: float) -> Level:
-    """Return a function from a power to its level on the Gaussian curve, rounded down.
-
-    The level is Phi(z(power) - mu), with the normal quantile z.
-    """
+    """Return the function power -> level, Phi(z(power) - mu), of mu-GDP, rounded down."""
 
     def level(power: float) -> float:
         if power >= 1:
@@ -195,7 +191,7 @@ def gaussian_level(mu: float) -> Level:
 
 
 def approximate_level(epsilon: float, delta: float) -> Level:
-    """Return a function from a power to its least level under (epsilon, delta)-DP, rounded down."""
+    """Return the function power -> least level under (epsilon, delta)-DP, rounded down."""
     slope, other = math.exp(-epsilon) * (1 - 8 * UNIT), math.exp(epsilon) * (1 + 8 * UNIT)
 
     def level(power: float) -> float:
@@ -207,7 +203,7 @@ def approximate_level(epsilon: float, delta: float) -> Level:
 
 
 def polygon_level(epsilons: Array, deltas: Array) -> Level:
-    """Return a function from a power to its least level under all these guarantees, rounded down.
+    """Return the function power -> least level under all these guarantees, rounded down.
 
     Args:
         epsilons: in rising order; they may be below 0.

@@ -39,8 +39,8 @@ BETA_RELATIVE_ERROR = 16 * UNIT
 def tail_above(most: int, trials: int, rate: float) -> float:
     """Bound P(X <= most) for X ~ Bin(n, p) from above; 1 if ``most`` is far above the mean.
 
-    n = ``trials``, and p = ``rate``. From k = ``most`` downward, P(X = k - 1) / P(X = k) is k (1 -
-    p) / ((n - k + 1) p), which falls. So once it is below 1, a geometric sum bounds the rest.
+    From k = ``most`` downward, P(X = k - 1) / P(X = k) = k (1 - p) / ((n - k + 1) p) falls. So once
+    it is below 1, a geometric sum bounds the rest.
     """
     if most < 0:
         return 0.0
@@ -118,11 +118,10 @@ def checked_confidence(value: object) -> Fraction:
 def all_counts(trials: int, chance: float) -> tuple[Array, float]:
     """Return counts and one chance, such that the limits at all these counts hold at once.
 
-    Let u_i be the limit of `clopper_pearson` at count i - 1 and chance x, and n = ``trials``. In
-    `scores`, all thresholds share n uniform numbers: if the count of a test is i - 1, its rate is
-    at most the i-th smallest of them. So the limits of all counts hold at once if the i-th smallest
-    number is at most u_i for each i. Let a_i be the probability that i is the first index at which
-    it is larger. Then
+    Let u_i be the limit of `clopper_pearson` at count i - 1 and chance x, and n = ``trials``. If
+    the count is i - 1, a rate is at most the i-th smallest of n uniform numbers (see `scores`). So
+    the limits of all counts hold at once if the i-th smallest number is at most u_i for each i. Let
+    a_i be the probability that i is the first index at which it is larger. Then
 
         P(Bin(n, u_i) = i - 1) = sum over j <= i of
             a_j P(Bin(n - j + 1, (u_i - u_j) / (1 - u_j)) = i - j),

@@ -79,7 +79,7 @@ def error_limits(
 ) -> tuple[tuple[Rates, ...], Rates, int, int]:
     """Return upper limits on both error rates, and the limits if no error had occurred.
 
-    The last two results are the numbers of tested scores of others and of members.
+    The last two results count the tested scores of others and of members.
 
     Args:
         members, others: finite scores.
@@ -121,7 +121,7 @@ def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]
 def best_threshold(members: Array, others: Array, chance: float) -> float:
     """Return the threshold whose error limits refute the largest mu-GDP.
 
-    It is halfway between two consecutive scores. ``chance``: for each limit.
+    It is halfway to the next lower score. ``chance``: that a limit is wrong.
     """
     cuts = np.unique(np.concatenate([members, others]))
     alarms, misses = _counts(members, others, cuts)
@@ -170,11 +170,10 @@ def _deviation(size: int, chance: float) -> float:
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
     """Return upper limits at all thresholds, without redundant ones, and those without an error.
 
-    A test at a threshold reports scores at or above it. Suppose that it reports i - 1 of the scores
-    of ``others``. Then its false alarm rate is at most P(score > the i-th highest of others). In
-    distribution, this is the i-th smallest of uniform numbers (less if scores have ties). So the
-    limits of `all_counts`, which hold at all counts at once, hold at all thresholds. Misses are
-    alike.
+    A test at a threshold reports scores at or above it. If it reports i - 1 of ``others``, its
+    false alarm rate is at most that of a test above the i-th highest of others. This rate is at
+    most the i-th smallest of uniform numbers (less if scores have ties). So the limits of
+    `all_counts`, which hold at all counts at once, hold at all thresholds. Misses are alike.
     """
     alarms, misses = _counts(members, others, np.unique(np.concatenate([members, others])))
     rounded: list[Array] = []

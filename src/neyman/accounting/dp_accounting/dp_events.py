@@ -54,7 +54,10 @@ class UnsupportedEvent(ValueError):
 
 
 def described(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Return the mechanism that an event describes. The event's type name chooses the reader."""
+    """Return the mechanism that an event describes.
+
+    The event's type name selects the function that reads it.
+    """
     name = type(event).__name__
     needed, why = _RELATIONS.get(name, (neighboring, ""))
     if neighboring != needed:
@@ -170,8 +173,8 @@ def _mixture(event: Any, neighboring: Neighboring) -> Mechanism:
 def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
     """Describe the best of several runs.
 
-    The event's ``mean`` is at least 1 and its ``shape`` at least 0, as dp_accounting checks. A
-    shape of inf is the Poisson distribution of the number of runs.
+    dp_accounting checks that the event's mean is at least 1 and its shape at least 0. Shape inf is
+    a Poisson number of runs.
     """
     mean, shape = event.mean, float(event.shape)
     inner = described(event.event, neighboring)
@@ -236,7 +239,7 @@ def _full_disclosure(rate: float | Fraction, neighboring: Neighboring) -> Mechan
 
 
 def _sizes(event: Any) -> set[int]:
-    """Return the dataset sizes that an event and its parts name."""
+    """Return the dataset sizes that an event and its parts state."""
     name = type(event).__name__
     if name == "SampledWithoutReplacementDpEvent":
         return {event.source_dataset_size}
@@ -253,8 +256,8 @@ def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
     Let k of n - 1 other records be sampled, with rate q. If k is below the limit B, the record
     joins with probability q. If k >= B, it is in the batch with probability q B / (k + 1), and
     replaces another record: the sum changes by up to twice the norm. Assume that everyone sees
-    which case occurs, and, if k >= B, the batch's other records. Their distribution does not depend
-    on k. So in this case only the mean probability counts: (B / n) P(Bin(n, q) > B) / P(Bin(n - 1,
+    which case occurs, and, if k >= B, the batch's other records, whose distribution does not depend
+    on k. So only the mean probability of this case counts: (B / n) P(Bin(n, q) > B) / P(Bin(n - 1,
     q) >= B).
 
     Under add-remove there are n - 1 or n other records. If the last of them fills the batch, assume

@@ -235,9 +235,9 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     """Return the pair whose delta is linear in e^epsilon between multiples of ``step`` [DI-4].
 
     With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is delta_{i-1} - delta_i +
-    a_{i-1} - a_i. It is negative if delta_i is above the line between the adjacent values, by
-    rounding or wide bounds. Such values are dropped. The remaining values are convex, and are an
-    upper bound if all values were.
+    a_{i-1} - a_i. A value above the line between its adjacent values, by rounding or wide bounds,
+    is dropped, so no mass is negative. The remaining curve is convex, and an upper bound if all
+    values are.
 
     Args:
         delta: upper bounds at the epsilons first * step, (first + 1) * step, ..., shape (n,), n >=
@@ -266,7 +266,7 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
 def _masses(index: Array, step: float, delta: Array, top: float) -> Array:
     """Return P's masses at losses index * step, if delta is linear in e^epsilon between them.
 
-    ``delta``: delta at the same places. ``top``: delta at -infinity, or its estimate.
+    ``top``: delta at -infinity.
     """
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
@@ -300,8 +300,7 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
     """Return the entries of ``index`` below and above which the mass of losses is negligible.
 
-    Losses are ``index`` * ``step``. ``top`` is delta at -infinity. Masses above may be up to
-    ``tail``.
+    Above, up to ``tail`` is. ``top`` is delta at -infinity.
     """
     delta = np.minimum.accumulate(np.minimum(delta, top))
     mass = np.cumsum(_masses(index, step, delta, top))
@@ -313,8 +312,7 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
 def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
     """Return a pair that dominates all profiles, from certified upper bounds on delta.
 
-    ``step`` is the distance of the losses. ``tail`` is the largest delta of losses that count as
-    infinite.
+    Losses are multiples of ``step``. ``tail``: largest delta of losses that count as infinite.
     """
     above = [p.from_above() for p in profiles]
 

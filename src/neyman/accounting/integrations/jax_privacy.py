@@ -149,9 +149,9 @@ def exact_gaussian_privatizer(
 def noise_variance(multiplier: Fraction, moved: Fraction, size: int) -> Fraction:
     """Return the variance of the noise, in squared units, for an accounted noise multiplier.
 
-    The float sums of neighbors differ by at most ``moved`` units in l2 norm. Rounding changes each
-    of ``size`` entries by at most half a unit. So the rounded sums differ by at most moved +
-    sqrt(size), with the root rounded up [RG-3].
+    The sums of neighbors differ by at most ``moved`` units in l2 norm. Rounding moves each of
+    ``size`` entries by at most half a unit, so rounded sums differ by at most moved + sqrt(size)
+    [RG-3].
     """
     root = math.isqrt(size - 1) + 1 if size else 0
     return (multiplier * (moved + root)) ** 2

@@ -262,8 +262,8 @@ class OpacusDraws:
     def start(self) -> None:
         """Begin a pass over the loader. If the last pass ended early, one sample may stay unused.
 
-        This is allowed only once for passes without a step. Otherwise a user could redraw samples
-        until one suits them, and samples chosen in this way have another distribution.
+        Except for the first, a pass without a step may leave no sample unused. Else a user could
+        redraw samples until one suits them, which changes the distribution.
         """
         self.lost += self._excess(min(self._passes, 1))
         self._passes = max(self._passes - 1, 0)

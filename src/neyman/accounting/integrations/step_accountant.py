@@ -84,8 +84,7 @@ assumed exact>
     def history(self) -> list[tuple[float, float, int]]:
         """Return a triple per run of equal steps, in order: noise multiplier, sampling rate, count.
 
-        Opacus's search for a noise multiplier assigns a history. Questions about an assigned
-        history need no check of a loader.
+        Opacus's search for a noise multiplier assigns a history, which needs no check of a loader.
         """
         return self._history
 

@@ -6,9 +6,9 @@ and are cheap. If a few large losses decide, these estimates can be far too low,
 guarantee. Compare them with the certified curves of `Mechanism.tradeoff`.
 
 Each estimate still has a proven bound, `within`, on its distance to the truth. It comes from the
-characteristic function (`edgeworth_error`), or from Berry and Esseen's theorem if that is smaller.
-If losses are on a lattice, as for randomized response, their distribution has steps, which a smooth
-expansion never matches.
+characteristic function (`edgeworth_error`), or from Berry and Esseen if that is smaller. Losses on
+a lattice, as for randomized response, have a distribution with steps, which a smooth expansion
+never matches.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class _LossSum:
         return band
 
     def below(self, t: float) -> float:
-        """Estimate P(loss < t), P(loss finite) times Phi(x) - phi(x) (sum of a He_{n-1}(x)).
+        """Estimate P(loss < t): P(loss finite) (Phi(x) - phi(x) sum of a He_{n-1}(x)).
 
-        x is t in standard units. The sum is over the pairs (n, a) of `terms`.
+        x is t in standard units, and the sum is over (n, a) in `terms`.
         """
         if self.deviation == 0:
             step = 0.5 * ((t > self.mean) + (t >= self.mean))  # an atom counts half on both sides
@@ -187,9 +187,9 @@ class Expansion:
         return min(away, max(value, 1 - value))
 
     def _power(self, p: _LossSum, q: _LossSum, level: float) -> float:
-        """Estimate the power at ``level`` for a pair (P, Q): P(L > t) with Q(L > t) = level.
+        """Estimate P(L > t) with Q(L > t) = level, for one ordered pair (P, Q).
 
-        ``p`` is the loss under P. ``q`` is the loss of (Q, P), which is -L under Q.
+        ``p`` is the loss under P, and ``q`` is the loss of (Q, P).
         """
         if level == 0:
             return p.infinite

@@ -62,8 +62,7 @@ def _moments(loss: Loss) -> _Moments:
     """Compute moments about ``center`` from M(z) = e^{K(z) - K(0) - z center} on a circle |z| = r.
 
     The mean of M(z) z^-j over the circle is the j-th moment divided by j!. The code uses 32 points,
-    and r = R / 4 for a radius R at which M is bounded. Replacing the mean by these points errs by
-    less than 4^-32 (M(R) + M(-R)).
+    and r = R / 4 for an outer radius R. The error is below 4^-32 (M(R) + M(-R)).
     """
     if isinstance(loss, (RenyiBound, ExternalPld, NonPrivateLoss)):
         raise ValueError(

@@ -108,7 +108,7 @@ def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
 
 
 def _steepest(terms: Terms) -> float:
-    """Bound sup |E'| by the sum of |a| sup |He_n phi| over the terms (n, a).
+    """Bound sup |E'| from the expansion's terms.
 
     |He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, by Fourier [EE-5].
     """

@@ -1,10 +1,9 @@
 """Bound a guarantee's trade-off function for k changed records by closed forms below it.
 
-Let f be the trade-off function of the guarantee, and f_k the one for datasets that differ in k
-records. A lower bound on an error needs the affinity of f_k, the chi-square divergence of
-neighbors, and the smallest level at which a test under f_k has a given power. Each is monotone in
-f. So the code replaces f by curves below it for which f_k has a closed form, and uses the best
-resulting bound [OP-3].
+Let f be the guarantee's trade-off function, and f_k the one for datasets that differ in k records.
+A lower bound on an error needs the affinity of f_k, the chi-square divergence of neighbors, and the
+smallest level at which a test under f_k has a given power. Each is monotone in f. So the code uses
+curves below f whose f_k have closed forms [OP-3].
 """
 
 from __future__ import annotations
@@ -169,9 +168,9 @@ def _expm1(x: float) -> float:
 
 
 def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
-    """Return the delta of (k epsilon, delta)-DP for datasets that differ in k records.
+    """Return delta (e^{k epsilon} - 1) / (e^epsilon - 1), at most 1.
 
-    It is min(1, delta (e^{k epsilon} - 1) / (e^epsilon - 1)), for pairs of (epsilon, delta)-DP.
+    It is the delta at k epsilon for datasets that differ in k records.
     """
     if delta == 0:
         return np.zeros_like(k)

@@ -81,7 +81,7 @@ def best_pair(
 ) -> float:
     """Return the largest gain(d) E[B(f_K)], K ~ Bin(n, distance(d)), over 0 < d <= most.
 
-    Two parameter values are compared, and d measures their distance. B is the affinity.
+    B is the affinity. d measures the distance of two parameters.
 
     Args:
         guarantee: closed forms for one replaced record.
@@ -167,7 +167,7 @@ def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
 def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
     """Bound the mean probability of naming the right one of M datasets from above, by Fano.
 
-    M = e^log_count. Two of them differ in at most ``size`` records.
+    M and ``size`` are as in `packing_success`.
     """
     return min((size * size * guarantee.rho + math.log(2)) / log_count, 1.0)
 
@@ -268,11 +268,10 @@ def bayes_risk(n: int, categories: int, alpha: float) -> float:
 def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> float:
     """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for two categories a and b [OP-7].
 
-    N are the counts, and M is any private estimate of them. D = (1 - p_0)^2 / C. Here p_j is the
-    probability that a category has j records. C bounds the chi-square divergence between the joint
-    distribution of (N, M) and the one after one record moves from a to b: C = chi_square (1 - 2 p_0
-    + S) + S - p_0 + 2 p_1. S = E[(r - 1)^2], where r is the prior probability of the counts after
-    the move divided by the one before.
+    N are the counts, and M is any private output. D = (1 - p_0)^2 / C, where p_j is the probability
+    that a category has j records. If one record moves between categories, the joint distribution of
+    N and M changes by a chi-square divergence of at most C = chi_square (1 - 2 p_0 + S) + S - p_0 +
+    2 p_1. S = E[(r - 1)^2], and r is the ratio of the counts' distribution at the moved record.
 
     Args:
         n: number of records, at least 1.
@@ -310,8 +309,8 @@ def _log_mass(j: Array, n: int, a: float, b: float) -> Array:
 def two_spread(n: int, alpha: float) -> float:
     """Bound S of `moved_error` for two categories, from above [OP-8].
 
-    The sum over counts is in blocks. In each block, the probability and r - 1 are monotone, so the
-    larger value at its two ends bounds each.
+    In each block of counts, the probability and r - 1 are monotone, so their larger values at the
+    two ends bound them.
     """
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)

@@ -29,15 +29,14 @@ def cell_gap(
     Return None if no least error is proven.
 
     The least error is the root mean squared error over cells of any rho-zCDP release of only this
-    table, on its worst data of any size. Let c be the largest chi-square divergence of neighbors.
-    The square of the least error is at least R^2 / c if one privacy unit changes a cell by R, and
-    at least 2 (1 - 1/k) R^2 / c if it moves R from one of k cells to another [OP-13].
+    table, on its worst data of any size. Its square is at least R^2 / c if one privacy unit changes
+    a cell by R, and 2 (1 - 1/k) R^2 / c if it moves R from one of k cells to another, where c
+    bounds the chi-square divergence of neighbors [OP-13].
 
     Args:
         standard_error: of a cell, on the scale of the table's whole numbers.
         rho: zCDP cost of the table.
-        vectors: each lists absolute changes of cells that one privacy unit can cause together.
-            Without them nothing is proven.
+        vectors: lists of absolute changes of cells that one unit can cause together.
         cells: k, the number of cells; None for discovered keys.
         relation: "replace-one" or "add-remove".
     """

@@ -3,9 +3,9 @@
 A channel is a matrix of probabilities with one row per dataset and one column per output. A
 definition accepts or rejects a channel. Kifer and Lin require two axioms: if a channel satisfies
 the definition, so does every function of its output. If two channels satisfy it, so does a random
-choice between them. A third property, composition, states what two releases satisfy together. A
-search enumerates channels with small denominators, then draws random channels, in exact rationals.
-A counterexample disproves the property. A search without one proves nothing.
+choice between them. Composition states what two releases satisfy together. A search enumerates
+channels with small denominators, then draws random channels, in exact rationals. A counterexample
+disproves the property. A search without one proves nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Bound an attacker's posterior belief, relative to the posterior without the person's record.
 
 The attacker holds a prior over whole datasets, sees the output, and updates. Compare two posteriors
-for the person's record. In the second world, a draw replaced the record before the release. The
-draw is from the attacker's prediction of the record, given the rest of the data [PO-1]. So the
-attacker can still learn about the person from others. Let A and B be the distributions of the
-output in both worlds. The ratio of the posteriors is dA/dB, and
+for the person's record. In the second world, a draw from the attacker's prediction, given the rest
+of the data, replaced the record before the release [PO-1]. So the attacker can still learn about
+the person from others. Let A and B be the distributions of the output in both worlds. The ratio of
+the posteriors is dA/dB, and
 
     A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
@@ -448,8 +448,8 @@ def _beneath(
     """Return lower bounds on the log of tail(epsilon), by extended chords of delta.
 
     tail(epsilon) is the largest x with delta >= x (1 - u) for all u = e^{h - epsilon} < 1. Delta is
-    convex in u, so extended chords bound it from below. They use points near ``places``, the
-    approximate minima h [PO-8].
+    convex in u, so extended chords bound it from below, from points near the minima h = ``places``
+    [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack(

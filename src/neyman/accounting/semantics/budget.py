@@ -438,10 +438,9 @@ class AtMost(PlanBudget):
     def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
         """Return upper bounds on the power, and 1.01 G, at the levels that must be compared.
 
-        G is the power of the Gaussian curve. As functions of the level, the power is below each
-        line delta(epsilon) + e^epsilon level. Between two crossings of adjacent lines, the bound is
-        straight and G is concave. So if the bound is at most 1.01 G at the crossings and ends, it
-        is at every level from 1e-12 on.
+        G is the Gaussian's power. The power is below each line delta(epsilon) + e^epsilon level.
+        Between crossings of adjacent lines, this bound is straight and G is concave. So comparing
+        them at the crossings suffices.
         """
         mu = self.mu
         # From this level on 1.01 G is above 1.
@@ -590,9 +589,9 @@ def within_limit(
 ) -> Bound:
     """Return the smaller of a bound on an answer and the budget's proven limit.
 
-    Suppose that a budget of epsilon 3 at some delta is met. The search for the smallest epsilon may
-    still end slightly above 3, by at most a relative 1e-12, and a page that rounds up would print
-    3.01. Both numbers are proven, so code that prints a release's number uses the smaller one.
+    For a release that meets epsilon 3 at some delta, the search for the smallest epsilon ends
+    slightly above 3, by at most a relative 1e-12, and a page that rounds up would print 3.01. Both
+    numbers are proven, so code that prints one uses the smaller.
 
     Args:
         budget: a budget that admits the mechanism; None proves nothing.

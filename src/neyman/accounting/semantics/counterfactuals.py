@@ -1,10 +1,10 @@
 """Compare posteriors with those in worlds that lack the person's record.
 
-Replacing the record by its prediction does not change the output's marginal distribution P_0. A
-default record, or no record, changes it to P_i. Then the ratio of posteriors has a second factor
-P_i / P_0, which is also a likelihood ratio of mixtures of neighbors. Let tail(h) bound the chance
-that one such ratio exceeds e^h. The whole ratio exceeds e^eps with probability at most tail(h) +
-e^{h - eps} tail(eps - h), for every h [PO-11].
+A predicted record does not change the output's marginal distribution P_0. A default record, or no
+record, changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, also a
+likelihood ratio of mixtures of neighbors. tail(h) bounds the chance that one such ratio exceeds
+e^h. The whole ratio exceeds e^eps with probability at most tail(h) + e^{h - eps} tail(eps - h), for
+every h [PO-11].
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) 
 
 
 def _splits(epsilon: Fraction, most: float | Fraction) -> list[tuple[Fraction, Fraction]]:
-    """Return pairs (h, epsilon - h) of nonnegative numbers on an even grid.
-
-    If ``most``, the largest privacy loss, is below epsilon, h = ``most`` is added.
-    """
+    """Return pairs (h, epsilon - h) on an even grid of h, and h = ``most`` if it is smaller."""
     first = [epsilon * k / EPSILON_SPLITS for k in range(EPSILON_SPLITS + 1)]
     first += [Fraction(most)] if most < epsilon else []
     return [(h, epsilon - h) for h in first]

@@ -115,8 +115,7 @@ def _test(
 ) -> str:
     """Write a test's level and power in words: its error, its success, and guessing.
 
-    ``wrong``, ``right``, and ``guess`` are the phrases before the rates. ``despite`` follows the
-    success.
+    ``wrong``, ``right``, and ``guess`` are phrases before the rates.
     """
     a = given_level(level)
     b = proportion("power", power)
@@ -544,8 +543,8 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
 def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
     """Write (epsilon, delta) as a sentence on beliefs, with the factor 2 e^epsilon.
 
-    With probability at most delta / (1 - e^-x), a posterior exceeds e^{epsilon + x} times its
-    counterfactual. Here x is log 2, so the probability is at most 2 delta.
+    A posterior exceeds e^{epsilon + x} times its counterfactual with probability at most delta / (1
+    - e^-x). Here x is log 2, so the probability is 2 delta.
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:

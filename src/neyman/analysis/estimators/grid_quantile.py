@@ -240,9 +240,8 @@ def _quantile_release(
     """Return the mechanism of the release, and the levels to draw for each quantile.
 
     At first, each quantile has three draws: its value and both ends of its interval. Ends with too
-    few records at the resulting rate are dropped (None), and the other draws share the budget
-    again. A larger rate needs fewer records, so the remaining ends stay finite. Only public numbers
-    decide this. n is None if it is secret.
+    few records are dropped (None), and the other draws share the budget again. A larger rate needs
+    fewer records, so other ends stay finite. Only public numbers decide. n is None if secret.
     """
     if n is None or miss is None:
         rate = 1 / _scale(budget, len(levels))
@@ -298,7 +297,7 @@ def _ends_of(
 ) -> tuple[Fraction | None, Fraction | None]:
     """Return the levels of the quantiles that are drawn as the lower and the upper end [EM-7].
 
-    None if an end is infinite. ``miss``: probability that the interval misses.
+    None if an end is infinite.
     """
     share = float(miss) / 4  # for sampling and for noise, at each end
     ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)

@@ -206,10 +206,7 @@ def logistic(
 
 
 def check_records(n: int, size: int, name: str, count: int, intercept: object) -> None:
-    """Refuse n rows of ``size`` features if there are not n targets, or a size is not supported.
-
-    ``name`` and ``count``: name and number of the targets.
-    """
+    """Refuse n rows of ``size`` features that do not fit ``count`` targets named ``name``."""
     if count != n:
         raise ValueError(f"{name} has {count} records and x has {n}; give one per row of x")
     if size > LIMITS.features:

@@ -232,8 +232,7 @@ def shift_faults(
 ) -> Iterator[str]:
     """Yield a message per measure whose counts differ by more than the noise protects.
 
-    ``entries`` maps (query, level, measure) to the planned noise and shifts. ``one`` and ``other``
-    are runs on neighbors.
+    ``one`` and ``other`` are runs on neighbors.
     """
     for key, entry in entries.items():
         difference = exact_of(one)[key].dense() - exact_of(other)[key].dense()
@@ -249,8 +248,7 @@ def shift_faults(
 def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
     """Return True if a shift vector covers the changed cells, or if there are too many to check.
 
-    ``away``: absolute changes of cells. ``shift``: the largest total changes. Each cell is assigned
-    to one entry of it.
+    ``away``: absolute changes of cells. ``shift``: the largest changes, one or more cells for each.
     """
     if len(shift) ** len(away) > LIMITS.matches:
         return True

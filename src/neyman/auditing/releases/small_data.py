@@ -184,7 +184,7 @@ def key(column: Column, rng: np.random.Generator, extreme: bool) -> object:
 def number(
     plan: Plan, name: str, near: Sequence[int], rng: np.random.Generator, extreme: bool
 ) -> int:
-    """Return a number inside a column's clips and bins, near a constant, or, if extreme, beyond."""
+    """Return a number near a constant, or within a column's clips and bins; if extreme, outside."""
     ends = [
         end
         for query in plan.queries
