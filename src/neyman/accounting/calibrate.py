@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 class Budget(Protocol):
-    """Represent a budget, which decides, certified, if a mechanism meets it."""
+    """Represent a budget: a certified test of whether a mechanism meets it."""
 
     def admits(self, mechanism: Described) -> bool:
         """Return True if the mechanism certainly meets this budget."""
@@ -53,7 +53,7 @@ class PowerBudget(Budget, Protocol):
     """Represent a budget that first checks one false positive rate, and then all others."""
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Return `excess`, an estimate, for all false positive rates but the first one."""
+        """Estimate `excess` at all false positive rates except the first one."""
         ...
 
 

@@ -264,7 +264,7 @@ def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Compute errors from P(|X| > k) = P(|Z| > k + 1/2). Moments are sums of these tails [EE-8]."""
+    """Compute errors from P(|X| > k) = P(|Z| > k + 1/2), Z normal. Tails sum to moments [EE-8]."""
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > LIMITS.summed_sigma:
         mean = sigma * math.sqrt(2 / math.pi)

@@ -300,7 +300,7 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
     """Return the entries of ``index`` below and above which the mass of losses is negligible.
 
-    Above, up to ``tail`` is. ``top`` is delta at -infinity.
+    Above, a mass of up to ``tail`` counts as negligible. ``top`` is delta at -infinity.
     """
     delta = np.minimum.accumulate(np.minimum(delta, top))
     mass = np.cumsum(_masses(index, step, delta, top))

@@ -100,8 +100,8 @@ def canonne_kamath_steinke(order: Number, epsilon: Number, delta: Number) -> Bou
     """Convert (order, epsilon)-Renyi DP to (epsilon', delta).
 
     epsilon' = epsilon + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1), or 0 if that is
-    negative. From one order in one direction, this conversion is the best possible, if outcomes
-    outside the test have no mass under the other distribution.
+    negative. For one order in one direction, only a conversion that also uses the outcomes where a
+    test answers no can be better.
 
     Source: Canonne, Kamath and Steinke 2020, proposition 12.
     """

@@ -103,7 +103,7 @@ def _cubics(values: Array) -> tuple[Array, Array]:
 
 
 def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
-    """Yield (n, |a|) for each term of the expansion. The normal term is (0, 1)."""
+    """Return (n, |a|) for each term of the expansion. The normal term is (0, 1)."""
     return ((0, 1.0), *((n, abs(a)) for n, a in terms))
 
 

@@ -329,9 +329,9 @@ def _histogram(ask: _Question) -> Methods:
 
 
 def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
-    """Bound a histogram's squared error per count, in the limit of many records [OP-13].
+    """Bound a histogram's squared error per count from below, for many records [OP-13].
 
-    Under ``relation``, one record changes two counts, or one under add-remove.
+    One record changes two counts, or one if ``relation`` is add-remove.
     """
     g, k = ask.guarantee, ask.categories
     counts = 1.0 if relation == "add-remove" else 2 * (1 - 1 / k)

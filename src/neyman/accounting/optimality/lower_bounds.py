@@ -150,9 +150,9 @@ def cosine_risk(information: float, width: float) -> float:
 
 
 def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
-    """Bound the success probability of naming the right one of M datasets, by packing.
+    """Bound the smallest of M success probabilities from above, by packing.
 
-    For at least one dataset, it is at most this. M = e^log_count. Two of them differ in at most
+    The task is to name the right one of M = e^log_count datasets. Two of them differ in at most
     ``size`` records.
     """
     count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
@@ -193,7 +193,10 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
 
 
 def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
-    """Bound the Fisher information of one report of a bit: an even, convex function of its mean."""
+    """Return a bound on the Fisher information of one report of a bit, a function of its mean.
+
+    The function is even and convex.
+    """
     share = math.tanh(guarantee.pure / 2) ** 2 * UP if guarantee.pure < 35 else 1.0
     share, bit = min(share, 1.0), guarantee.bit
 

@@ -589,9 +589,8 @@ def within_limit(
 ) -> Bound:
     """Return the smaller of a bound on an answer and the budget's proven limit.
 
-    For a release that meets epsilon 3 at some delta, the search for the smallest epsilon ends
-    slightly above 3, by at most a relative 1e-12, and a page that rounds up would print 3.01. Both
-    numbers are proven, so code that prints one uses the smaller.
+    If a release just meets a budget of epsilon 3, the search for the smallest epsilon may end above
+    3, by at most a relative 1e-12, and a page that rounds up would print 3.01.
 
     Args:
         budget: a budget that admits the mechanism; None proves nothing.

@@ -171,7 +171,7 @@ def finding_right(prior: Numeric, right: str) -> str:
 
 
 def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
-    """Return the exact probability that a positive result is correct, from the module `testing`."""
+    """Return the exact probability that a positive result is correct; see `testing`."""
     return testing.positive_predictive_value(
         proportion("power", power), proportion("level", level), proportion("prior", prior)
     )
@@ -409,12 +409,11 @@ def _capital(text: str) -> str:
 def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
     """Write how often a belief in a claim grows from a prior to above a posterior.
 
-    ``probability`` is the result of ``posterior_chance``.
-
     Args:
         prior: prior probability of a claim, in (0, 1); printed rounded down.
         posterior: posterior probability, at least the prior; printed rounded up.
-        probability: upper bound on the chance of exceeding the posterior; rounded up.
+        probability: upper bound on the chance of exceeding the posterior, from
+            ``posterior_chance``; rounded up.
 
     Returns:
         For .01, .5 and .002: "Of claims about one person with a prior of 1%, at most 0.2% have a

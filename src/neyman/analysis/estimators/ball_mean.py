@@ -119,7 +119,7 @@ def mean_of_array(
 ) -> Estimate:
     """Return the private mean of records. The caller has checked their shape.
 
-    ``flat``: True if each record is one number. ``paid``: who pays, and the relation.
+    ``flat``: True if each record is one number. ``paid``: the arguments of `Shared`.
     """
     if relation_of(paid) == "replace-one":
         return _known_size(array, flat, radius, budget, paid)

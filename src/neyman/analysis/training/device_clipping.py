@@ -184,9 +184,9 @@ def row_factors(
 def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tensor, Tensor]:
     """Return an upper bound above 0 on the norm of each row, and True for each finite row.
 
-    Multiply each row exactly by a power of two, to entries of at most 2^18, and round them. The sum
-    of their squares is exact in any order. The bound adds the largest effect of rounding, half a
-    unit per entry.
+    Entries are scaled exactly by a power of two, to at most 2^18, and rounded. The sum of their
+    squares is exact in any order. The bound adds the largest effect of rounding, half a unit per
+    entry.
     """
     run = _compile if compiled else _eager
     peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)

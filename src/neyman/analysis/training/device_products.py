@@ -108,9 +108,9 @@ def add_products(
 ) -> None:
     """Add the clipped, rounded rows to the totals of their parts and products.
 
-    The totals of products are rounded to units once, after the last row. This rounding may change
-    the norm of a difference of two sums by the root of their number of entries. So rows are clipped
-    to a norm that is shorter by it.
+    The totals of products are rounded to units once, after the last row. This may change the norm
+    of a difference of two sums by the root of their number of entries, so rows are clipped to a
+    norm shorter by it.
 
     Args:
         parts: the gradients that are written out.

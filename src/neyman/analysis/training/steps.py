@@ -1,8 +1,8 @@
 """Run a private training: charge the ledger, count and take the steps, save, and publish.
 
 `run` takes a `Job`: an array of parameters (`ny.train`), or a network with its optimizer
-(`ny.torch.train`). Only this module decides the order of the charge, the count of begun steps, and
-the random draws.
+(`ny.torch.train`). Only this module sets the order of the charge, the count of begun steps, and
+random draws.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ class _Descent:
     def _check_alone(self, parameters: Floats, rows: NDArray[np.int64], values: Floats) -> None:
         """Refuse a gradient that mixes rows, such as by batch normalization or a mean over a call.
 
-        One row of each call is also computed alone. A gradient that treats rows separately is never
-        refused, so for it the check reveals nothing about the data.
+        One row of each call is also computed alone. A function of single rows is never refused, so
+        the check then reveals nothing about the data.
         """
         alone = self._gradients(parameters, rows[:1])[0]
         both = np.stack([alone, values[0]])

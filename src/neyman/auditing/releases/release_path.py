@@ -248,7 +248,7 @@ def shift_faults(
 def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
     """Return True if a shift vector covers the changed cells, or if there are too many to check.
 
-    ``away``: absolute changes of cells. ``shift``: the largest changes, one or more cells for each.
+    ``away``: absolute changes of cells. ``shift``: limits, among which the cells are divided.
     """
     if len(shift) ** len(away) > LIMITS.matches:
         return True
