@@ -58,7 +58,7 @@ class Families(Protocol):
         ...
 
     def renyi(self, bounds: dict[float, Fraction]) -> Tradeoff:
-        """Return the curve of Renyi divergences, given by their orders."""
+        """Return the curve of Renyi DP. ``bounds`` maps orders to divergences."""
         ...
 
 

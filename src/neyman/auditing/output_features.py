@@ -105,7 +105,7 @@ def _finite_places(numbers: Array) -> Array:
 
 
 def lowest_bit(values: Array) -> Array:
-    """Return the binary exponent of the lowest set bit of each number. For 0, return about 2000."""
+    """Return the binary exponent of the lowest set bit of each number. For 0, return 2000."""
     bits = np.abs(values).view(np.uint64)
     exponent = (bits >> np.uint64(52)).astype(np.int64)
     mantissa = (bits & np.uint64(2**52 - 1)) | np.where(exponent > 0, 2**52, 0).astype(np.uint64)

@@ -120,7 +120,7 @@ class Expansion:
     pairs: tuple[tuple[_LossSum, _LossSum], ...]
 
     def delta(self, epsilon: float) -> Estimate:
-        """Estimate P(L > epsilon) - e^epsilon Q(L > epsilon), in the worse direction.
+        """Estimate P(L > epsilon) - e^epsilon Q(L > epsilon), for the worst ordered pair.
 
         Args:
             epsilon: at least 0.
@@ -148,7 +148,7 @@ class Expansion:
         return self._said(bisect(lambda e: self._delta(e) <= target, high, low, rounds=60)[0])
 
     def power(self, level: float) -> Estimate:
-        """Estimate P(L > t) for the t with Q(L > t) = level, in the worse direction.
+        """Estimate P(L > t) for the t with Q(L > t) = level, for the worst ordered pair.
 
         Args:
             level: in [0, 1].

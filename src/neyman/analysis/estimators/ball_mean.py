@@ -103,7 +103,7 @@ def mean(
 
 
 class BallRows(Protocol):
-    """Represent records that are read in slices, after the charge."""
+    """Represent records that are read in slices, after the ledger is charged."""
 
     @property
     def shape(self) -> tuple[int, ...]:
