@@ -53,9 +53,8 @@ class PersonalFilter:
     """Compute noisy sums of vectors, until each person's own budget is used up.
 
     A step costs a person |g|^2 / (2 sigma^2), with their own vector g. So a person with small
-    vectors takes part in more steps than one with the largest vectors. All steps together are
-    rho-zCDP for each person, under add-remove. Each vector may depend on the person's record and on
-    all earlier sums.
+    vectors takes part in more steps than others. All steps together are rho-zCDP for each person,
+    under add-remove. Each vector may depend on the person's record and on all earlier sums.
 
     The object holds a secret: the budget that each person has used. No public attribute, text,
     error, log, copy, or pickle contains it. The list of participants is secret too, so the number

@@ -92,7 +92,7 @@ def exact_gaussian_privatizer(
     The callback is an ordered effect. JAX never caches, omits, or repeats it, and refuses it in a
     vectorized function and under differentiation. The callback has no seed: the same compiled step
     draws new noise each time. JAX runs it on only one device, and other devices would get wrong
-    copies of the sum. So the function refuses several devices.
+    copies of the sum. So several devices are refused.
 
     Args:
         noise_multiplier: the accountant's noise multiplier, above 0.

@@ -352,11 +352,11 @@ def check_batches(
 def accept(
     loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, draws: type[D]
 ) -> D:
-    """Check as `check_batches` does, and return the object that counts samples.
+    """Check as `check_batches` does, and return a counter of samples.
 
     Args:
         loader, optimizer, sample_rate, module: as for `check_batches`, with its errors.
-        draws: the object's class. It counts the samples, and may draw them.
+        draws: the counter's class, which may also draw the samples.
     """
     _refuse_arguments()
     _refuse_type("loader", loader, DPDataLoader)

@@ -6,9 +6,9 @@ and are cheap. If a few large losses decide, these estimates can be far too low,
 guarantee. Compare them with the certified curves of `Mechanism.tradeoff`.
 
 Each estimate still has a proven bound, `within`, on its distance to the truth. It comes from the
-characteristic function (`edgeworth_error`), or from Berry and Esseen if that is smaller. Losses on
-a lattice, as for randomized response, have a distribution with steps, which a smooth expansion
-never matches.
+characteristic function (`edgeworth_error`), or from Berry and Esseen if that is smaller. On a
+lattice, as for randomized response, the distribution has steps, which a smooth expansion never
+matches.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def expansion_band(
 def _transform_difference(
     losses: Composition, mean: float, deviation: float, terms: Terms, t: Array
 ) -> tuple[Array, float]:
-    """Return phi - gamma at the nodes ``t``, and the largest rounding error of its entries."""
+    """Return phi - gamma at the nodes ``t``, and its largest rounding error."""
     u = t / deviation
     k, error = losses.mgf(1j * u)
     phi = np.exp(k - k[0] - 1j * u * mean)

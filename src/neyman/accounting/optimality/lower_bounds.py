@@ -81,7 +81,7 @@ def best_pair(
 ) -> float:
     """Return the largest gain(d) E[B(f_K)], K ~ Bin(n, distance(d)), over 0 < d <= most.
 
-    B is the affinity. d measures the distance of two parameters.
+    B is the affinity, and d measures the distance of two parameters.
 
     Args:
         guarantee: closed forms for one replaced record.

@@ -421,7 +421,7 @@ class AtMost(PlanBudget):
         return bool(np.all(reached <= allowed))
 
     def excess(self, mechanism: Described) -> float | None:
-        """Estimate log(power / allowed power) at the level, to steer the search."""
+        """Estimate log(power / allowed power) at the level; None if unknown."""
         spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             return None

@@ -248,7 +248,7 @@ class MeanTest:
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:
-        """Return the sums of y and of y^2 in grid units. Each record is rounded by itself [PT-11]."""
+        """Return the sums of y and of y^2 in grid units. Records are rounded one by one [PT-11]."""
         with np.errstate(all="ignore"):
             scaled = (as_floats(array) - float(self.null)) / float(self.clip)
         scaled = np.clip(np.nan_to_num(scaled, nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)
