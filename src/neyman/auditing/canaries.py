@@ -1,4 +1,4 @@
-"""Make canary rows with large effects on a training, and score if they were used."""
+"""Make canary rows, each with its own model parameter, and score if they were used."""
 
 from __future__ import annotations
 

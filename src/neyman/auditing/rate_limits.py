@@ -153,7 +153,7 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 def _equal_chance(trials: int, chance: float) -> float:
     """Return the chance of a miss for each count's limit, such that all limits hold at once.
 
-    They hold with probability 1 - ``chance``.
+    They hold with probability at least 1 - ``chance``.
     """
     target = chance * (1 - LIMITS.float_share)
     each = target / (2 + 2 * math.log(trials))
