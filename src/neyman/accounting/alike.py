@@ -26,7 +26,7 @@ Problem = Literal["mean", "median", "histogram"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grids on which means, medians, and quantiles are compared."""
+    """Hold the sizes of the grids on which `alike` compares mechanisms."""
 
     grid_steps: int = 1000  # per interval; integer noise rounds values to this grid
     median_points: int = 200_001  # on a coarse grid, a draw can be right by luck
@@ -50,11 +50,12 @@ class Option:
     """Represent one way to release an answer.
 
     Args:
-        scale: the least parameter: the scale or sigma of the noise, or the rate of a draw.
+        scale: the least parameter: the scale or sigma of the noise, or the rate of an exponential
+            mechanism.
         error: root mean squared error. It includes sampling error if the answer is about a
             population.
         times_least: error over the least error of any release with the same guarantee.
-        exact: True if the library draws it without rounding floating-point noise.
+        exact: True if the library draws it exactly, not by rounding floating-point noise.
     """
 
     name: str
@@ -207,7 +208,7 @@ def _noise_on_interval(
 ) -> list[tuple[str, float, float]]:
     """Return the name, scale, and squared error of each noise, for a mean of n values.
 
-    half: half width of their interval. sampling: variance without noise.
+    ``half``: half width of the values' interval. ``sampling``: mean squared error without noise.
     """
     return [
         (
@@ -222,10 +223,10 @@ def _noise_on_interval(
 def _median(
     budget: Budget, values: Iterable[float], radius: float | None
 ) -> tuple[Bound, list[tuple[str, float, float]]]:
-    """Compute the options for a median of values in [-radius, radius].
+    """Compute the least error and the options for the median of ``values``, in [-radius, radius].
 
-    Compare a draw by ranks with noise for the whole range. Return the least error, and the name,
-    parameter, and squared error of each option.
+    Compare the inverse-sensitivity mechanism with noise for the whole range. Return the bound on
+    the least squared error, and each option's name, parameter, and squared error.
     """
     x = np.sort(np.array([check.finite("values", v) for v in check.several("values", values)]))
     half = float(np.abs(x).max()) if radius is None else check.positive("radius", radius)

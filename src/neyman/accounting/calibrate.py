@@ -19,7 +19,7 @@ from neyman.numerics.roots import bisect, bisect_integers, zero
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how a parameter is searched for."""
+    """Limit the search for a parameter."""
 
     largest_ratio: float = 1e15
     relative_width: float = 2e-10  # relative gap between the result and a refused parameter
@@ -33,14 +33,14 @@ LIMITS = Limits()
 
 
 class Budget(Protocol):
-    """Represent a budget, which decides, certified, if a mechanism meets it."""
+    """Represent a budget: a certified test of whether a mechanism meets it."""
 
     def admits(self, mechanism: Described) -> bool:
         """Return True if the mechanism certainly meets this budget."""
         ...
 
     def excess(self, mechanism: Described) -> float | None:
-        """Estimate log(spent / allowed) of the privacy loss. Return None if it is unknown."""
+        """Estimate log(mechanism's privacy loss / allowed privacy loss); None if unknown."""
         ...
 
     def tradeoff(self) -> Tradeoff:
@@ -53,7 +53,7 @@ class PowerBudget(Budget, Protocol):
     """Represent a budget that first checks one false positive rate, and then all others."""
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate what `excess` estimates, at all other false positive rates."""
+        """Estimate `excess` at all false positive rates except the first one."""
         ...
 
 
@@ -103,7 +103,10 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
-    """Return an admitted whole number next to a refused one, by doubling and bisection."""
+    """Return the admitted one of two adjacent whole numbers, of which one is refused.
+
+    The search doubles from 1, then bisects.
+    """
     first = admits(1)
     known, following = 1, 2
     while admits(following) == first:
@@ -158,14 +161,15 @@ def _search_parameter(
     noise: bool = False,
     steered: Callable[[float], Described] | None = None,
 ) -> float:
-    """Return a parameter that meets the budget, within a tolerance of one that does not.
+    """Return a parameter that meets the budget, within ``tolerance`` of one that does not.
 
     The budget's excess steers the search. ``budget.admits`` has accepted the returned parameter.
 
     Args:
-        tolerance: relative.
+        tolerance: the largest relative distance.
         noise: True if privacy must grow with the parameter.
-        steered: parameter -> the mechanism whose excess steers the search. By default ``make``.
+        steered: function from a parameter to the mechanism whose excess steers the search. By
+            default ``make``.
     """
 
     def admits(x: float) -> bool:
@@ -225,7 +229,7 @@ def _clip(excess: float) -> float:
 def _longer(step: float, tries: int) -> float:
     """Return the next step of a search: small for rounding, then longer for errors of the excess.
 
-    Steps grow by 4, 16, 256, and so on up to a tenth, and by 4 from there on.
+    The factors are 4, 16, 256, and so on, up to a step of 0.1 or a factor of 4.
     """
     return min(step * 4.0 ** min(2**tries, 32), max(4 * step, 0.1))
 
@@ -233,7 +237,10 @@ def _longer(step: float, tries: int) -> float:
 def _by_other_levels(
     budget: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
 ) -> float:
-    """Estimate the log parameter that meets the budget at all other false positive rates too."""
+    """Estimate the log parameter that meets the budget at all other false positive rates too.
+
+    ``curve`` is a function of the log parameter. ``refused`` is too low.
+    """
 
     @cache
     def excess(t: float) -> float:
@@ -251,7 +258,10 @@ def _by_other_levels(
 def _excess_of_worst(
     budget: Budget, curve: Callable[[float], Tradeoff], parameter: float
 ) -> Callable[[float], float]:
-    """Return the excess, as a function, of the ordered pair that spends most at ``parameter``."""
+    """Return a function from a parameter to the excess of one ordered pair of distributions.
+
+    The pair is the one with the largest excess at ``parameter``.
+    """
 
     def of(spent: Tradeoff) -> float:
         gap = budget.excess(spent)
@@ -277,8 +287,8 @@ def _decimal(x: float, digits: int) -> Fraction:
 def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float, float]:
     """Return a parameter that misses the budget and one that meets it, close to each other.
 
-    The first step assumes a noise scale: decrease it if ``start`` is admitted, else increase it.
-    Steps grow, so a far answer costs few tries.
+    As for a noise scale, try smaller parameters first if ``start`` is admitted, else larger ones.
+    Steps grow, so a distant answer needs few tries.
     """
     first = admits(start)
     tried = [start]

@@ -1,11 +1,11 @@
 """Compute the cost of a release in a currency that adds up under adaptive composition [CH-1].
 
 A release may fail outright and reveal a record. Its price is an amount for all other outcomes, and
-the failure probability as a delta. Suppose each release's two distributions are at least (1 -
-delta_i) times distributions that meet the currency. Then, along every path of outcomes, the product
-is at least 1 - sum of delta_i times a product of distributions that meet the currency. This holds
-for any adaptive choice of releases. So amounts add up, and deltas add up (Bun and Steinke 2016,
-section 8; Whitehouse et al. 2023 for filters).
+the failure probability as a delta. Suppose that the two distributions of release i, on neighbors,
+are at least (1 - delta_i) times distributions that meet the currency. Then the joint distributions
+are at least 1 - (sum of delta_i) times products of distributions that meet it. This holds for any
+adaptive choice of releases. So amounts add up, and deltas add up (Bun and Steinke 2016, section 8;
+Whitehouse et al. 2023 for filters).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neyman.numerics.rounding import up
 
 @runtime_checkable
 class Revealing(Protocol):
-    """Represent a mechanism that reveals everything with some probability, and else nothing."""
+    """Represent a mechanism that reveals everything with some probability, else nothing."""
 
     def revealed(self) -> Fraction:
         """Return the exact probability that the mechanism reveals everything."""

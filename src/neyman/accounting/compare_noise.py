@@ -32,7 +32,7 @@ TAILS = (0.05, 0.001, 1e-9)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how the errors of noise are computed."""
+    """Limit the sums and integrals that give the errors of noise."""
 
     summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's distribution is summed
     summed_deviations: int = 14  # standard deviations in a sum
@@ -63,7 +63,8 @@ class Alike:
             of this kind is enough. For canonical noise it is the sensitivity, because the budget is
             the curve.
         mean_error: E|noise|.
-        tails: (p, t): the error exceeds t with probability at most p, and no smaller t will do.
+        tails: pairs (p, t). t is the smallest number that the error exceeds with probability at
+            most p.
     """
 
     kind: str
@@ -161,7 +162,10 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
 
 
 def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
-    """Return the least noise of a kind that meets the budget, or None if no scale is enough."""
+    """Return the least noise that meets the budget, or None if no scale is enough.
+
+    ``kind``: name of the noise. ``shift``: sensitivity of each of the ``count`` answers.
+    """
     if kind == CANONICAL:
         curve = budget.tradeoff()
         parts = [loss for c in curve.alternatives for loss, _ in c.parts]
@@ -204,14 +208,17 @@ def _around(value: float, units: float = 16, method: str = "closed form") -> Bou
 
 
 def _integer(low: float, high: float) -> Bound:
-    """Return bounds on the smallest whole number above a number from ``low`` to ``high``."""
+    """Return bounds on the least whole number >= max(x, 0), where ``low`` <= x <= ``high``."""
     slack = 64 * UNIT * (1 + abs(high))
     ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
     return Bound(ends[0], ends[1], "upper", "whole numbers")
 
 
 def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
-    """Compute errors from P(|X| > k) = 2 r^{k + 1} / (1 + r), r = e^{-1/scale}."""
+    """Compute errors from P(|X| > k) = 2 r^{k + 1} / (1 + r), r = e^{-1/scale}.
+
+    ``levels``: the tail probabilities.
+    """
     r, left = math.exp(-1 / scale), -math.expm1(-1 / scale)
     at = [scale * (math.log(2 / p) - math.log1p(r)) - 1 for p in levels]
     variance, mean = 2 * r / left**2, 2 * r / (left * (1 + r))
@@ -228,7 +235,10 @@ def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Compute errors by sums of the mass function. The mass beyond them falls geometrically."""
+    """Compute errors by sums over the first values of the probability mass function.
+
+    The mass beyond these values falls geometrically. ``levels``: the tail probabilities.
+    """
     k = np.arange(1, math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)
     exponent = -((k / sigma) ** 2) / 2
     mass = 2 * np.exp(exponent)
@@ -254,7 +264,7 @@ def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Compute errors from P(|X| > k) = P(|Z| > k + 1/2). Moments are sums of these tails [EE-8]."""
+    """Compute errors from P(|X| > k) = P(|Z| > k + 1/2), Z normal. Tails sum to moments [EE-8]."""
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > LIMITS.summed_sigma:
         mean = sigma * math.sqrt(2 / math.pi)
@@ -273,11 +283,11 @@ def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Compute errors by integrals, for a sigma so large that steps of 1 hardly matter.
+    """Compute errors by integrals, for a sigma so large that sums have too many terms.
 
-    The normalizer and the variance equal the normal ones up to e^-77 (Poisson summation). The
-    trapezoid sum of |x| e^{-x^2 / 2 sigma^2} errs by at most an eighth of the variation of its
-    derivative, which is below 2 on either side of 0.
+    The normalizing constant and the variance equal the normal ones up to e^-77 (Poisson summation).
+    The error of the trapezoid sum of |x| e^{-x^2 / 2 sigma^2} is at most an eighth of the variation
+    of the function's derivative. This variation is below 2 on either side of 0.
     """
     middle = sigma * math.sqrt(2 / math.pi)
     mean = _around(middle, 16 + 0.25 / sigma**2 / UNIT, "integral")
@@ -288,9 +298,9 @@ def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
 def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     """Compute the errors of canonical noise. E|Z| is twice the integral of the tail.
 
-    The tail is convex, because the density does not rise [EE-7]. So each piece of the integral is
-    between its midpoint value and its chord. From unit to unit the tail falls by a factor that does
-    not rise.
+    The tail is convex, because the density does not rise [EE-7]. So the integral over each piece is
+    between the rectangle at its midpoint and the trapezoid. From integer to integer, the tail falls
+    by a factor that does not rise, which bounds the rest.
     """
     law, scale = noise.law, float(noise.sensitivity)
     end = max(float(law.place(np.array([LIMITS.least_log_tail]))[1][0]), 2.0)

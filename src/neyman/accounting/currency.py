@@ -58,7 +58,7 @@ class Families(Protocol):
         ...
 
     def renyi(self, bounds: dict[float, Fraction]) -> Tradeoff:
-        """Return the curve of Renyi divergences, given by their orders."""
+        """Return the curve of Renyi DP. ``bounds`` maps orders to divergences."""
         ...
 
 
@@ -113,7 +113,7 @@ class Currency(ABC):
 
     @abstractmethod
     def price(self, costs: Costs) -> Amount:
-        """Return an amount that certainly pays for the mechanism with these costs."""
+        """Return an amount that certainly pays for the mechanism that ``costs`` describes."""
 
     @abstractmethod
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:

@@ -205,9 +205,9 @@ def _known(text: object) -> Currency:
 
 
 def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
-    """Return the exact cost and delta of a release, never below the truth.
+    """Return the cost of a release in the currency, and its delta, both never below the truth.
 
-    The cost is inf if no finite amount pays.
+    Both are exact rationals, or the cost is inf if no finite amount pays.
     """
     if isinstance(release, Mechanism):
         try:

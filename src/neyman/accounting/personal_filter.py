@@ -1,4 +1,4 @@
-"""Filter per person: a person with too little budget left takes part in no further step.
+"""Filter per person: a person takes part only in steps that their remaining budget covers.
 
 The cost of a step depends on the person's data, so the budget used and the list of participants are
 secret.
@@ -27,7 +27,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest arguments, so that each person's budget fits into 64 bits."""
+    """Limit the arguments, so that each person's budget fits into 64 bits."""
 
     entry_size: int = 1 << 20  # absolute value of a number in a vector
     norm_size: int = 1 << 22  # numbers per vector: the sum of their squares is at most 2^62
@@ -53,9 +53,8 @@ class PersonalFilter:
     """Compute noisy sums of vectors, until each person's own budget is used up.
 
     A step costs a person |g|^2 / (2 sigma^2), with their own vector g. So a person with small
-    vectors takes part in more steps than the worst case allows. All steps together are rho-zCDP for
-    each person, under add-remove. Each vector may depend on the person's record and on all earlier
-    sums.
+    vectors takes part in more steps than others. All steps together are rho-zCDP for each person,
+    under add-remove. Each vector may depend on the person's record and on all earlier sums.
 
     The object holds a secret: the budget that each person has used. No public attribute, text,
     error, log, copy, or pickle contains it. The list of participants is secret too, so the number
@@ -186,7 +185,7 @@ class PersonalFilter:
 
 
 class _Used:
-    """Store the squared norms that each person has used. No public attribute returns them."""
+    """Hide the squared norms that each person has used. No public attribute returns them."""
 
     __slots__ = ("pay",)
 
@@ -204,7 +203,7 @@ class _Used:
                 )
 
         def pay(rows: NDArray[Any], noise: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-            """Charge everyone who can pay, and return the noisy sum of their rows."""
+            """Charge everyone who can pay, and return ``noise()`` plus the sum of their rows."""
             nonlocal used
             refuse_a_child()  # first: in a child, a thread that is gone may hold the lock
             with lock:

@@ -1,4 +1,4 @@
-"""Make evidence against a privacy claim from an attack's errors, scores, or guesses."""
+"""Turn an attack's errors, scores, or guesses into evidence against a privacy claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["attack_curve", "counts", "one_run", "scores", "search"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of an audit, and when guesses count as reversed."""
+    """Limit the size of an audit, and hold the threshold for reversed guesses."""
 
     trials: int = 10**9  # largest number of runs or canaries
     reversal_deviations: int = 6  # standard deviations of the correct guesses below one half
@@ -42,9 +42,9 @@ def counts(
 ) -> ManyRuns:
     """Return the evidence from an attack's errors on many independent runs.
 
-    With probability at least the confidence, both error rates are below their upper limits a and b
-    (Clopper and Pearson, each with half the error probability). A claimed trade-off curve f is
-    refuted if f(a) > b or f(b) > a. Fix the test before the counted runs.
+    With probability at least ``confidence``, both error rates are below their upper limits a and b
+    (Clopper and Pearson, each with half of 1 - confidence). A claimed trade-off curve f is refuted
+    if f(a) > b or f(b) > a. Fix the test before the counted runs.
 
     Args:
         false_positives: number of runs without the record that the attack reported as with it.
@@ -155,8 +155,7 @@ def one_run(
             one of two canaries.
 
     Returns:
-        An `Evidence`. One run never shows as much as many runs: see
-        ``most_gdp_at_this_accuracy()``.
+        An `Evidence`. One run can show less than many runs: see ``most_gdp_at_this_accuracy()``.
 
     Raises:
         ValueError: a count is out of range, a canary is used twice, or the guesses are clearly
@@ -186,7 +185,7 @@ def one_run(
 
 
 def _distinct(canaries: object) -> object:
-    """Return the number of canaries, given as a number or a sequence. Refuse equal canaries."""
+    """Return the number of canaries, from a number or a sequence. Refuse equal canaries."""
     if not hasattr(canaries, "__len__"):
         return canaries
     if isinstance(canaries, (str, bytes)):

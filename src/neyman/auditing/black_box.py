@@ -78,8 +78,8 @@ class AttackCurve(ManyRuns):
     So no mechanism, budget, plan, or ledger accepts this curve.
 
     Args:
-        floor: corners of the lower limits on both error rates of thresholds. All limits hold at
-            once.
+        floor: corners (a, b) of lower limits on both error rates, over all thresholds. All limits
+            hold at once.
     """
 
     floor: tuple[tuple[float, float], ...]
@@ -122,7 +122,7 @@ class AttackCurve(ManyRuns):
 
     @property
     def _sides(self) -> list[tuple[float, float]]:
-        """Return the limits (a, b) on both error rates with a + b < 1, in both orders."""
+        """Return the upper limits (a, b) on both error rates with a + b < 1, and each as (b, a)."""
         return [pair for a, b in self.points if a + b < 1 for pair in ((a, b), (b, a))]
 
 
@@ -195,8 +195,8 @@ def search(
     """Search for a test that refutes a claim about a black-box program.
 
     The program runs in random order on two neighboring datasets. A quarter of the outputs trains
-    tests, a quarter chooses one, and half counts its errors. Tests read the numbers of an output,
-    their differences, lowest bits, and sums, and equal outputs.
+    tests, a quarter chooses one, and half counts its errors. Tests read an output's numbers, their
+    differences, lowest bits, and weighted sums, and how often an output repeats.
 
     Args:
         run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or any
@@ -275,7 +275,10 @@ def _choose_score(
     chance: float,
     size: int,
 ) -> tuple[str, float]:
-    """Return the score and threshold that promise the strongest evidence in ``size`` runs each."""
+    """Return the score's name and the threshold with the strongest evidence to be expected.
+
+    The test then has ``size`` runs on each dataset.
+    """
     tried: list[tuple[str, float, float, float]] = []
     for name, score in scores.items():
         values = score(features)
@@ -300,7 +303,7 @@ def _choose_score(
 
 
 def _rates(members: Array, others: Array) -> tuple[Array, Array, Array]:
-    """Return thresholds halfway between neighboring scores, and both error rates there."""
+    """Return thresholds between consecutive scores, and the false alarm and miss rates there."""
     values = np.unique(np.concatenate([members, others]))
     if len(values) == 1:
         return values, np.ones(1), np.ones(1)

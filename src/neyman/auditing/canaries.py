@@ -1,4 +1,4 @@
-"""Make canary rows, which a training loop cannot overlook, and score if they were used."""
+"""Make canary rows, each with its own model parameter, and score if they were used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neyman.numerics.relation import Neighboring, neighboring_of
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of an audit by canaries."""
+    """Limit the size of an audit by canaries."""
 
     canaries: int = 10**5  # largest number of canaries, or of silent parameters
     least_mean_square: float = 1e-300  # below the mean square of any noise
@@ -36,9 +36,9 @@ Coins = NDArray[np.bool_]
 class Canaries:
     """Represent canary rows for training, each with its own parameter, from `ny.audit.canaries`.
 
-    The training gets further parameters: one per canary, and some silent parameters that no row
-    moves. The gradient of a canary is ``norm`` in its own parameter and 0 elsewhere. So the model
-    trains as before, and each further parameter gets the loop's noise.
+    The training gets further parameters: one per canary, and some silent ones with gradient 0 for
+    every row. The gradient of a canary is ``norm`` in its own parameter and 0 elsewhere. So the
+    model trains as before, and each further parameter gets the loop's noise.
 
     Args:
         inserted: True for each canary that is in the data. Under replace-one each canary is in the
@@ -139,9 +139,9 @@ class Canaries:
     def scores(self, parameters: object) -> Array:
         """Return one score per canary. A higher score means that the canary is in the data.
 
-        The score is how far the training moved the canary's parameter against its gradient. With
-        one step size, plain gradient steps, and every row in each batch, the score is the
-        likelihood ratio.
+        The score is the distance by which training moved the canary's parameter against its
+        gradient. With one step size, plain gradient steps, and every row in each batch, the score
+        is the likelihood ratio.
 
         Args:
             parameters: the trained model's parameters. The further ones are last and started at 0.

@@ -86,7 +86,7 @@ def _sequence(values: Sequence[object]) -> Key:
 def _sequence_key(keys: list[Key]) -> Key:
     """Return the key of a sequence, given the keys of its entries.
 
-    If all entries have one shape, it is an array's key.
+    If all entries are arrays of one shape, it equals the key of the whole array.
     """
     if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
         return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)
@@ -94,7 +94,7 @@ def _sequence_key(keys: list[Key]) -> Key:
 
 
 def _has_exact_integers(array: Array) -> bool:
-    """Return True if conversion to an array rounded no whole number."""
+    """Return True if each number is so small that conversion to an array cannot have rounded it."""
     sizes = np.abs(array.astype(float))
     return array.dtype.itemsize <= 8 and bool((~(sizes >= MAX_EXACT_FLOAT) | np.isinf(sizes)).all())
 

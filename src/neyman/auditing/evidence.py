@@ -61,7 +61,7 @@ class Evidence(ABC):
     def refutes(self, claim: object) -> bool:
         """Return True if the evidence refutes the claim at this confidence.
 
-        The claim counts as true if its certified interval leaves doubt.
+        If the claim's certified interval leaves doubt, the result is False.
 
         Args:
             claim: a `Tradeoff`, a `Mechanism`, a calibrated plan, or a budget. A curve of one order
@@ -102,7 +102,9 @@ class Evidence(ABC):
 
     @abstractmethod
     def power_at_least(self, level: float) -> float:
-        """Return a lower bound on the best test's power at this level, in the worse order.
+        """Return a lower bound on the best test's power at this level.
+
+        It holds for at least one of the two orders of the datasets.
 
         Args:
             level: false positive rate, in [0, 1].
@@ -154,9 +156,9 @@ class Evidence(ABC):
             axes: the axes to draw on; a new figure by default.
 
         Returns:
-            The axes: type II error against type I error. The mechanism's curve passes below the
-            region's edge with the stated confidence. The claim is refuted if its curve, drawn at
-            its lower end, is above the edge anywhere.
+            The axes: type II error against type I error. With the stated confidence, the
+            mechanism's curve passes below the region's edge. The claim is refuted if the lower end
+            of its curve is above the edge anywhere.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -232,7 +234,7 @@ class ManyRuns(Evidence):
         return max((_mu(a, b) for a, b in self.points), default=0.0)
 
     def power_at_least(self, level: float) -> float:
-        """Return a lower bound on the best test's power at this level, in the worse order."""
+        """Return a lower bound on the best test's power at this level, in one of both orders."""
         at = check.probability("level", level)
         best = at
         for a, b in self.points:
@@ -293,9 +295,9 @@ class OneRun(Evidence):
         return self._guesses.gdp()
 
     def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
-        """Yield tangents of a curve as epsilons and deltas: a few, then more for the recursion.
+        """Yield tangents of a curve as epsilons and upper bounds on delta: a few, then more.
 
-        The recursion's levels are above its first level.
+        The further ones are at levels that the recursion of `Guesses.refutes` reaches.
         """
         chance = self._guesses.chance
         end = min(math.log(self.canaries / chance) + 2, 30.0)
@@ -318,11 +320,11 @@ class OneRun(Evidence):
         return self._mu
 
     def power_at_least(self, level: float) -> float:
-        """Return a lower bound on the best test's power at this level, in the worse order.
+        """Return a lower bound on the best test's power at this level, in one of both orders.
 
-        A curve with less power has a tangent there, which is some epsilon with its delta. The
-        evidence refutes each of these pairs. Between two computed epsilons, the bound uses the
-        worse end of each.
+        If it were lower in both orders, the curve's tangent at this level would be an (epsilon,
+        delta) guarantee that the evidence refutes. Between two computed epsilons, the bound uses
+        the smaller slope and delta.
         """
         at = check.probability("level", level)
         epsilons, deltas = self._refuted_pairs
@@ -345,9 +347,9 @@ class OneRun(Evidence):
     def most_gdp_at_this_accuracy(self) -> float:
         """Return the largest mu that one run can show at this accuracy, for any number of canaries.
 
-        It is z(1 - t (1 - a) s) - z(1 - t a s), where a is the accuracy, s = guesses / canaries,
-        and t = 1 - confidence. A mechanism that, with probability t, answers for a share s with
-        accuracy a, and otherwise reveals nothing, has this mu.
+        It is z(1 - t (1 - a) s) - z(1 - t a s), with the normal quantile z, the accuracy a, s =
+        guesses / canaries, and t = 1 - confidence. A mechanism that, with probability t, answers
+        for a share s with accuracy a, and otherwise reveals nothing, has this mu.
         """
         return self._guesses.most_gdp()
 
@@ -389,7 +391,7 @@ def _delta(value: float) -> float:
 
 
 def _mu(alarm: float, miss: float) -> float:
-    """Return z(1 - alarm) - z(miss), rounded down."""
+    """Return z(1 - alarm) - z(miss), rounded down: mu from two error rates, z a normal quantile."""
     if alarm >= 1 or miss >= 1:
         return 0.0
     first, second = -float(ndtri(alarm)), -float(ndtri(miss))

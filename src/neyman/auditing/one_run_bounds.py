@@ -1,9 +1,8 @@
 """Bound the probability of at least c correct guesses in one run, if a privacy claim is true.
 
-Each canary is in the data by its own coin. An attacker guesses some of the coins. If the claim is
-true, two bounds hold on P(correct >= c). Both bound the same tail, so a claim is refuted if either
-bound is at most 1 - confidence. The smallest refuting c decides the probability of a false
-refutation.
+A coin per canary decides if it is in the data. An attacker guesses some of the coins. If the claim
+is true, two bounds hold on P(correct >= c). A claim is refuted if either is at most 1 - confidence.
+Both bound the same probability, so no correction for two bounds is needed.
 """
 
 from __future__ import annotations
@@ -50,10 +49,11 @@ class Guesses:
         """Return True if P(correct >= c) is certainly below the chance under a convex curve.
 
         Let p_n = P(correct = n), r_j = sum over n >= j of n p_n / m, and h_j = sum over n >= j of
-        (g - n) p_n / m. A claim gives h_j >= level(r_{j+1}). The recursion starts from the least
-        r_c and s_c that a tail of the chance allows. Then r_j = s + w_j h_j, and s grows by h_j
-        (w_j - w_{j-1}), with w_j = j / (g - j). Both grow with the earlier values, so rounding down
-        is safe. r + h > g / m is a contradiction.
+        (g - n) p_n / m. A claim gives h_j >= level(r_{j+1}). Let w_j = j / (g - j), and assume
+        P(correct >= c) >= chance. The recursion starts from the least possible r_c and s = r_c -
+        w_{c-1} h_c. For j = c - 1, ..., 0, h_j is this lower bound, r_j = s + w_j h_j, and s grows
+        by h_j (w_j - w_{j-1}). All grow with the earlier values, so rounding down is safe. r_j +
+        h_j > g / m is a contradiction.
 
         Source: Mahloujifar, Melis and Chaudhuri 2024, theorem 9 and algorithm 3.
         """
@@ -92,9 +92,9 @@ class Guesses:
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
     def _window(self, epsilon: float) -> float:
-        """Return an upper bound on the largest P(c - i <= Bin < c) / i of all i >= 1.
+        """Return an upper bound on the largest P(c - i <= Bin(g, q) < c) / i of all i >= 1.
 
-        If one i gives the value v, no i above 1 / v gives more.
+        Here q = 1 / (1 + e^-epsilon). If one i gives v, no i above 1 / v gives more.
         """
         g, c = self.guesses, self.correct
         wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
@@ -124,7 +124,7 @@ class Guesses:
         return max(first, best)
 
     def ceiling(self, delta: float) -> float:
-        """Return an epsilon that the recursion never exceeds, for any number of canaries."""
+        """Return an upper bound on the epsilons that `refutes` can refute at ``delta``."""
         t, right = self.chance, self.correct / self.canaries
         wrong = (self.guesses - self.correct) / self.canaries
         if t * right <= delta:
@@ -151,7 +151,7 @@ class Guesses:
     def most_gdp(self) -> float:
         """Return the largest mu that this accuracy can show, for any number of canaries.
 
-        It is z(1 - t (1 - a) s) - z(1 - t a s), with the accuracy a and s = guesses / canaries.
+        See `OneRun.most_gdp_at_this_accuracy`.
         """
         t, part = self.chance, self.guesses / self.canaries
         a = self.correct / self.guesses if self.guesses else 0.0
@@ -163,7 +163,7 @@ class Guesses:
 
 
 def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) -> float:
-    """Return the largest number that ``refuted`` accepts, by bisection, or 0."""
+    """Return the largest number up to ``most`` that ``refuted`` accepts, by bisection, or 0."""
     if most <= 0:
         return 0.0
     if refuted(most):
@@ -178,7 +178,7 @@ def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) 
 
 
 def gaussian_level(mu: float) -> Level:
-    """Return the level of a power on the Gaussian curve, Phi(z(power) - mu), rounded down."""
+    """Return the function power -> level, Phi(z(power) - mu), of mu-GDP, rounded down."""
 
     def level(power: float) -> float:
         if power >= 1:
@@ -191,7 +191,7 @@ def gaussian_level(mu: float) -> Level:
 
 
 def approximate_level(epsilon: float, delta: float) -> Level:
-    """Return the level of a power under (epsilon, delta)-DP, rounded down."""
+    """Return the function power -> least level under (epsilon, delta)-DP, rounded down."""
     slope, other = math.exp(-epsilon) * (1 - 8 * UNIT), math.exp(epsilon) * (1 + 8 * UNIT)
 
     def level(power: float) -> float:
@@ -203,7 +203,7 @@ def approximate_level(epsilon: float, delta: float) -> Level:
 
 
 def polygon_level(epsilons: Array, deltas: Array) -> Level:
-    """Return the level of a power under all pairs of an epsilon and its delta, rounded down.
+    """Return the function power -> least level under all these guarantees, rounded down.
 
     Args:
         epsilons: in rising order; they may be below 0.

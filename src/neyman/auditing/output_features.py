@@ -15,7 +15,7 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which features of an output are used."""
+    """Limit the features of an output, and hold the numbers that replace infinity and NaN."""
 
     numbers: int = 32  # numbers of an output that are used one by one
     paired_numbers: int = 8  # numbers of an output with all differences used too
@@ -33,11 +33,12 @@ Score = Callable[["Features"], Array]
 
 @dataclass(frozen=True)
 class Features:
-    """Represent outputs as features: a column per number, and a column per text.
+    """Represent outputs as columns of numbers and columns of texts.
 
     Args:
-        numbers: shape (runs, columns): the length, each number, and differences of numbers.
-        texts: columns of texts: the output, each number, and the lowest bits of each number.
+        numbers: shape (runs, columns). The columns are the output's length, its numbers, and their
+            differences.
+        texts: columns of strings: the whole output, each number, and each number's lowest bits.
     """
 
     numbers: Array
@@ -50,7 +51,7 @@ class Features:
 
 
 def _flat(output: object) -> tuple[str, list[float]]:
-    """Return a text for what is not a number in an output, such as keys, and its numbers."""
+    """Return a text for an output's parts that are not numbers, such as keys, and its numbers."""
     if isinstance(output, dict):
         entries = cast(dict[object, object], output)
         keys = sorted(entries, key=repr)
@@ -95,7 +96,7 @@ def features_of(outputs: Sequence[object]) -> Features:
 
 
 def _finite_places(numbers: Array) -> Array:
-    """Clip numbers, and replace +inf, -inf, and NaN by finite numbers apart from all others."""
+    """Clip numbers, and replace +inf, -inf, and NaN by finite numbers outside the clipped range."""
     clipped = np.clip(numbers, -LIMITS.largest_number, LIMITS.largest_number)
     infinite = np.sign(numbers) * LIMITS.infinite_place
     return np.where(
@@ -104,7 +105,7 @@ def _finite_places(numbers: Array) -> Array:
 
 
 def lowest_bit(values: Array) -> Array:
-    """Return the binary exponent of the lowest set bit of each number. For 0, return about 2000."""
+    """Return the binary exponent of the lowest set bit of each number. For 0, return 2000."""
     bits = np.abs(values).view(np.uint64)
     exponent = (bits >> np.uint64(52)).astype(np.int64)
     mantissa = (bits & np.uint64(2**52 - 1)) | np.where(exponent > 0, 2**52, 0).astype(np.uint64)
@@ -117,7 +118,7 @@ class Learner(Protocol):
     """Represent a classifier of rows of numbers, as in scikit-learn."""
 
     def fit(self, numbers: Array, labels: Array, /) -> object:
-        """Learn from rows with the labels 0 and 1."""
+        """Learn from rows of numbers with the labels 0 and 1."""
 
     def predict_proba(self, numbers: Array, /) -> Array:
         """Return the probabilities of 0 and 1, one pair per row."""
@@ -195,7 +196,7 @@ def _text(i: int, ratios: dict[Any, float]) -> Score:
 
 
 def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
-    """Return log(runs with label 1 / runs with label 0) by value, with 1/2 added to each number."""
+    """Return log(runs with label 1 / runs with label 0) by value, with 1/2 added to each count."""
     counts: dict[Any, list[float]] = {}
     for value, label in zip(values, labels.tolist(), strict=True):
         counts.setdefault(value, [0.5, 0.5])[int(label)] += 1
@@ -211,7 +212,7 @@ def _scatter(rows: Array) -> Array:
 
 
 def _linear(numbers: Array, labels: Array) -> Score:
-    """Return Fisher's linear discriminant. A sum of columns without noise dominates it."""
+    """Return Fisher's linear discriminant. A weighted sum of columns without noise dominates it."""
     inside = (np.abs(numbers) <= LIMITS.largest_number).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
     chosen = numbers[:, inside]
     if not chosen.shape[1]:

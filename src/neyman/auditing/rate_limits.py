@@ -1,4 +1,4 @@
-"""Compute upper limits on an error rate from counts. No limit is below the exact one.
+"""Compute upper confidence limits on error rates from counts, at or above the exact limits.
 
 SciPy proposes each limit. Then a bound on the binomial tail confirms the limit, or raises it.
 """
@@ -22,7 +22,7 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how exactly binomial tails are computed."""
+    """Limit the computation of binomial tails."""
 
     tail_terms: int = 4096  # terms of a tail that are added at once
     least_tail: float = 1e-300  # a smaller tail counts as this
@@ -37,10 +37,10 @@ BETA_RELATIVE_ERROR = 16 * UNIT
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:
-    """Return an upper bound on P(X <= most) for X binomial; 1 if ``most`` is far above the mean.
+    """Bound P(X <= most) for X ~ Bin(n, p) from above; 1 if ``most`` is far above the mean.
 
-    The probabilities change from ``most`` downward by ratios k (1 - p) / ((n - k + 1) p). The
-    ratios fall. So once they are below 1, a geometric sum bounds the rest.
+    From k = ``most`` downward, P(X = k - 1) / P(X = k) = k (1 - p) / ((n - k + 1) p) falls. So once
+    it is below 1, a geometric sum bounds the rest.
     """
     if most < 0:
         return 0.0
@@ -119,9 +119,9 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
     """Return counts and one chance, such that the limits at all these counts hold at once.
 
     Let u_i be the limit of `clopper_pearson` at count i - 1 and chance x, and n = ``trials``. If
-    the count is i - 1, a rate is at most the i-th smallest of n uniform numbers. So the limits of
-    all counts hold at once if the i-th smallest number is at most u_i for each i. Let a_i be the
-    probability that i is the first index at which it is larger. Then
+    the count is i - 1, a rate is at most the i-th smallest of n uniform numbers (see `scores`). So
+    the limits of all counts hold at once if the i-th smallest number is at most u_i for each i. Let
+    a_i be the probability that i is the first index at which it is larger. Then
 
         P(Bin(n, u_i) = i - 1) = sum over j <= i of
             a_j P(Bin(n - j + 1, (u_i - u_j) / (1 - u_j)) = i - j),
@@ -151,7 +151,10 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 
 @lru_cache(maxsize=64)
 def _equal_chance(trials: int, chance: float) -> float:
-    """Return one chance of a miss for the limit of each count, such that all hold at once."""
+    """Return the chance of a miss for each count's limit, such that all limits hold at once.
+
+    They hold with probability at least 1 - ``chance``.
+    """
     target = chance * (1 - LIMITS.float_share)
     each = target / (2 + 2 * math.log(trials))
     for _ in range(8):

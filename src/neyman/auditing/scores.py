@@ -1,4 +1,4 @@
-"""Choose a threshold for an attack's scores, and bound the attack's error rates."""
+"""Choose a threshold for an attack's scores, and bound the attack's two error rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neyman.numerics.rounding import below
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which scores are refused, and the tolerances of their statistics."""
+    """Limit the scores, and hold the tolerances of their statistics."""
 
     # Standard deviations of the rank sum. By chance this occurs once in a billion audits.
     exchanged_deviations: float = -6.0
@@ -77,7 +77,9 @@ def refuse_mixed_up(members: Array, others: Array) -> None:
 def error_limits(
     members: Array, others: Array, threshold: Threshold, chance: Fraction, seed: int | None
 ) -> tuple[tuple[Rates, ...], Rates, int, int]:
-    """Return limits on error rates, the limits without an error, and the numbers of scores.
+    """Return upper limits on both error rates, and the limits if no error had occurred.
+
+    The last two results count the tested scores of others and of members.
 
     Args:
         members, others: finite scores.
@@ -111,13 +113,16 @@ def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]:
-    """Return the numbers of false alarms and misses of a test that reports scores >= each cut."""
+    """Return the numbers of false alarms and misses of the tests that report scores >= a cut."""
     alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
     return alarms, np.searchsorted(np.sort(members), cuts, "left")
 
 
 def best_threshold(members: Array, others: Array, chance: float) -> float:
-    """Return the threshold whose limits show the largest mu, halfway to the next lower score."""
+    """Return the threshold whose error limits refute the largest mu-GDP.
+
+    It is halfway to the next lower score. ``chance``: that a limit is wrong.
+    """
     cuts = np.unique(np.concatenate([members, others]))
     alarms, misses = _counts(members, others, cuts)
     a = proposed_limits(alarms.astype(float), len(others), chance)
@@ -132,9 +137,9 @@ def band_limits(
 ) -> tuple[tuple[Rates, ...], tuple[Rates, ...], Rates]:
     """Return upper and lower limits on both error rates that hold at all thresholds at once.
 
-    An empirical distribution function of n numbers exceeds the true one by sqrt(log(1 / c) / 2n)
-    anywhere with probability at most c, if c <= 1/2. The same holds for falling below. Each rate
-    has two such bounds. Each upper bound also uses the limits at all counts, with half of its
+    With probability at most c <= 1/2, an empirical distribution function of n numbers exceeds the
+    true one anywhere by more than sqrt(log(1 / c) / 2n). The same holds for falling below. Each
+    rate has two such bounds. Each upper bound also uses the limits at all counts, with half of its
     chance [AC-1].
 
     Returns:
@@ -155,17 +160,20 @@ def band_limits(
 
 
 def _deviation(size: int, chance: float) -> float:
-    """Return how far an empirical distribution function exceeds the true one, rounded up."""
+    """Return the bound of `band_limits` on the deviation of a distribution function, rounded up.
+
+    ``chance``: probability of a larger deviation, on one side.
+    """
     return math.sqrt(-math.log(chance) / (2 * size)) * (1 + 16 * UNIT) + 4 * UNIT
 
 
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
-    """Return limits at all scores as thresholds, without thresholds that others make redundant.
+    """Return upper limits at all thresholds, without redundant ones, and those without an error.
 
-    A test at a threshold reports scores at or above it. Suppose i - 1 scores of others are
-    reported. Then the test's false alarm rate is below the rate of a test above the i-th highest of
-    others, which is at most the i-th smallest of uniform numbers (less if scores have ties). So
-    limits that hold at all counts at once hold at all thresholds. The same is true for misses.
+    A test at a threshold reports scores at or above it. If it reports i - 1 of ``others``, its
+    false alarm rate is at most that of a test above the i-th highest of others. This rate is at
+    most the i-th smallest of uniform numbers (less if scores have ties). So the limits of
+    `all_counts`, which hold at all counts at once, hold at all thresholds. Misses are alike.
     """
     alarms, misses = _counts(members, others, np.unique(np.concatenate([members, others])))
     rounded: list[Array] = []
@@ -214,9 +222,9 @@ def _hull(a: Array, b: Array) -> list[int]:
 def lira(scores: object, shadows: object, members: object) -> Array:
     """Return each example's likelihood ratio score, from shadow models.
 
-    The score is log N(score; mean and deviation of shadows with the example) - log N(score; mean
-    and deviation of shadows without it). A group with fewer than 32 shadows uses the pooled
-    deviation of all examples.
+    The score is the log ratio of two normal densities at the example's score. Their means and
+    deviations are from the shadow models with the example, and from those without it. A group with
+    fewer than 32 shadows uses the pooled deviation of all examples.
 
     Args:
         scores: scores of the examples in the attacked model, shape (examples,). The logit of the

@@ -27,7 +27,7 @@ RELATIONS: dict[NeighboringRelation, Neighboring] = {
 
 
 class NeymanAccountant(PLDAccountant):
-    """Return Neyman's certified upper bounds as a `dp_accounting` accountant.
+    """Report Neyman's certified upper bounds as a `dp_accounting` accountant.
 
     Use it as any `PrivacyAccountant`, for example in `dp_accounting.calibrate_dp_mechanism`. It is
     a `PLDAccountant` because jax_privacy requires that class for truncated batches and mixtures of
@@ -112,7 +112,7 @@ class NeymanAccountant(PLDAccountant):
         return self.tradeoff().delta(target_epsilon).upper
 
     def _certain_loss(self) -> Bound:
-        """Bound the mass of outcomes with infinite loss, for the worst ordered pair."""
+        """Bound the probability of outcomes with infinite loss, for the worst ordered pair."""
         pairs = self.tradeoff().directions
         low, high = max(c.least.infinite for c in pairs), max(c.infinite for c in pairs)
         if low == 1 or high == 0:

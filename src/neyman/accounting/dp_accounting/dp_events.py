@@ -30,7 +30,7 @@ Reader = Callable[[Any, Neighboring], Mechanism]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how binomial tails are bounded."""
+    """Hold the error of binomial tails, and the least tail with a lower bound."""
 
     # Assumed relative error of binomial tails, which are computed to 1e-12.
     tail_error: float = 1e-9
@@ -41,7 +41,7 @@ LIMITS = Limits()
 
 
 class UnsupportedEvent(ValueError):
-    """Refuse an event, or an event under a relation, without a certified description here.
+    """Refuse an event that has no certified description, at all or under this relation.
 
     Args:
         event: the event, anywhere in its tree.
@@ -54,7 +54,10 @@ class UnsupportedEvent(ValueError):
 
 
 def described(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Return the mechanism that an event describes. The event's type name chooses the reader."""
+    """Return the mechanism that an event describes.
+
+    The event's type name selects the function that reads it.
+    """
     name = type(event).__name__
     needed, why = _RELATIONS.get(name, (neighboring, ""))
     if neighboring != needed:
@@ -84,7 +87,7 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe discrete Gaussian noise. For several numbers, an l2 norm proves only rho."""
+    """Describe discrete Gaussian noise. For several coordinates, only a zCDP bound is known."""
     sigma = check.exact("sigma", event.sigma)
     norm = check.exact("sensitivity", event.sensitivity) * MOVES[neighboring]
     if sigma < 0 or norm < 0:
@@ -107,7 +110,10 @@ def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Combine full disclosure at rate delta with pure epsilon: the worst (epsilon, delta) pair."""
+    """Describe pure epsilon-DP that also reveals everything with probability delta.
+
+    Under replace-one, this is the worst (epsilon, delta)-DP pair. Refuse a delta under add-remove.
+    """
     delta = check.probability("delta", event.delta)
     if delta == 1 or event.epsilon == math.inf:
         return NonPrivate()
@@ -165,9 +171,10 @@ def _mixture(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe the best of several runs. dp_accounting's mean is at least 1 and shape at least 0.
+    """Describe the best of several runs.
 
-    Shape inf is Poisson.
+    dp_accounting checks that the event's mean is at least 1 and its shape at least 0. Shape inf is
+    a Poisson number of runs.
     """
     mean, shape = event.mean, float(event.shape)
     inner = described(event.event, neighboring)
@@ -221,7 +228,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _rate(event: Any) -> float | Fraction:
-    """Return an event's sampling rate, which jax_privacy may give as an array of one number."""
+    """Return an event's sampling rate. In jax_privacy, it may be an array of one number."""
     given = event.sampling_probability
     one = given.item() if getattr(given, "shape", None) == () else given
     return probability("sampling_probability", one)
@@ -232,7 +239,7 @@ def _full_disclosure(rate: float | Fraction, neighboring: Neighboring) -> Mechan
 
 
 def _sizes(event: Any) -> set[int]:
-    """Return the dataset sizes that an event and its parts name."""
+    """Return the dataset sizes that an event and its parts state."""
     name = type(event).__name__
     if name == "SampledWithoutReplacementDpEvent":
         return {event.source_dataset_size}
@@ -244,18 +251,18 @@ def _sizes(event: Any) -> set[int]:
 
 
 def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe a Poisson sample, cut at random to a largest batch.
+    """Describe Gaussian noise on a Poisson sample, truncated at random to a largest batch.
 
     Let k of n - 1 other records be sampled, with rate q. If k is below the limit B, the record
     joins with probability q. If k >= B, it is in the batch with probability q B / (k + 1), and
-    replaces another record: a shift of twice the norm. Assume that everyone sees which case occurs.
-    If k >= B, assume that they also see the other records of the batch, whose distribution does not
-    depend on k. So only the mean of this share counts, (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q)
-    >= B).
+    replaces another record: the sum changes by up to twice the norm. Assume that everyone sees
+    which case occurs, and, if k >= B, the batch's other records, whose distribution does not depend
+    on k. So only the mean probability of this case counts: (B / n) P(Bin(n, q) > B) / P(Bin(n - 1,
+    q) >= B).
 
-    Under add-remove the others are n - 1 or n. If the last of them fills the batch, q at twice the
-    norm covers both cases. Otherwise its presence increases no share. A tail P(K >= k) is rounded
-    down, except up for the class at q, which is the worst [SA-7].
+    Under add-remove there are n - 1 or n other records. If the last of them fills the batch, assume
+    probability q and twice the norm. This covers both cases. Each P(K >= k) is rounded down. Only
+    the probability of the worst case, with q, is rounded up [SA-7].
     """
     n = check.integer("dataset_size", event.dataset_size, 1)
     if n > DESCRIPTION_LIMITS.count:
@@ -287,7 +294,7 @@ def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
-    """Return P(K >= k) for K binomial, rounded down and up; exact if it is 0 or 1."""
+    """Return lower and upper bounds on P(K >= k) for K ~ Bin(n, rate); exact if it is 0 or 1."""
     if k <= 0 or k > n or rate == 1:
         certain = float(k <= n)
         return certain, certain
@@ -300,8 +307,8 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
 def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
     """Describe Gaussian noise on tree nodes: a record is in at most bit_length(steps) nodes.
 
-    Each record is in one leaf of all trees together. A released node holds a complete binary
-    subtree, so a leaf of n is in at most floor(log2 n) + 1 nodes.
+    Each record is in one leaf of one tree. A released node covers a complete binary subtree, so a
+    leaf of a tree with n steps is in at most floor(log2 n) + 1 = bit_length(n) nodes.
     """
     counts: Any = event.step_counts
     each = cast(Sequence[object], counts if isinstance(counts, list | tuple) else [counts])

@@ -40,7 +40,7 @@ __all__ = ["NeymanAccountant", "from_dp_event", "from_pld", "to_pld"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of a privacy loss distribution."""
+    """Limit the grid of a privacy loss distribution."""
 
     interval_epsilon: float = 1e-4  # dp_accounting's own default
     points: int = 1 << 20
@@ -211,7 +211,7 @@ def _distribution() -> Any:
 
 
 def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
-    """Return the privacy profiles of all pairs in the given order, and in the reverse order."""
+    """Return the privacy profiles of all pairs as given, and of all pairs with roles exchanged."""
     if f.joined or f.ordered:
         return f.profiles, f.profiles
     forward = tuple(dict.fromkeys(f.alternatives))
@@ -223,7 +223,7 @@ def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Represent a pair (P, Q) whose finite losses are multiples of one step."""
+    """Represent a pair (P, Q) whose finite losses are whole multiples of one step."""
 
     index: list[int]  # losses, in steps
     mass: list[float]  # P's mass at each loss
@@ -235,11 +235,13 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     """Return the pair whose delta is linear in e^epsilon between multiples of ``step`` [DI-4].
 
     With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is delta_{i-1} - delta_i +
-    a_{i-1} - a_i. A value above the line between its neighbors (rounding, intervals) is dropped, so
-    no mass is negative. The rest is convex, and bounds the curve if the values do.
+    a_{i-1} - a_i. A value above the line between its adjacent values, by rounding or wide bounds,
+    is dropped, so no mass is negative. The remaining curve is convex, and an upper bound if all
+    values are.
 
     Args:
-        delta: upper bounds at the indices first, first + 1, ..., shape (n,), n >= 2.
+        delta: upper bounds at the epsilons first * step, (first + 1) * step, ..., shape (n,), n >=
+            2.
     """
     index = np.arange(first, first + len(delta))
     # A mass errs by a few units of its two terms. Telescoped, these are n units of delta [DI-5].
@@ -262,7 +264,10 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
 
 
 def _masses(index: Array, step: float, delta: Array, top: float) -> Array:
-    """Return P's masses at losses index * step. Between them, delta is linear in e^epsilon."""
+    """Return P's masses at losses index * step, if delta is linear in e^epsilon between them.
+
+    ``top``: delta at -infinity.
+    """
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
     return np.append(top - delta[0], drop + rest[:-1]) - rest
@@ -273,6 +278,7 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 
     Args:
         delta: function from increasing epsilons to upper bounds on delta.
+        tail: largest delta that counts as negligible above the last index.
     """
     most = max(min(LIMITS.points, int(LIMITS.largest_epsilon / step)), 1)
     ends = np.unique(np.minimum(2 ** np.arange(0, 24), most))
@@ -292,7 +298,10 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 
 
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
-    """Return the indices below and above which the mass of losses is negligible."""
+    """Return the entries of ``index`` below and above which the mass of losses is negligible.
+
+    Above, a mass of up to ``tail`` counts as negligible. ``top`` is delta at -infinity.
+    """
     delta = np.minimum.accumulate(np.minimum(delta, top))
     mass = np.cumsum(_masses(index, step, delta, top))
     low = max(int(np.argmax(mass > LIMITS.negligible_mass)) - 1, 0)
@@ -301,7 +310,10 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
 
 
 def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
-    """Return a pair that dominates all profiles, from certified upper ends of delta."""
+    """Return a pair that dominates all profiles, from certified upper bounds on delta.
+
+    Losses are multiples of ``step``. ``tail``: largest delta of losses that count as infinite.
+    """
     above = [p.from_above() for p in profiles]
 
     def delta(epsilon: Array) -> Array:
@@ -314,9 +326,9 @@ def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) 
 
 
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
-    """Return two distributions. Composed with ``pld``, each one leaves one of its directions.
+    """Return two distributions. Composing ``pld`` with one of them leaves only one direction of it.
 
-    Each has no loss in one direction, and no mass in the other.
+    In one direction, its loss is always 0. In the other, it has no mass.
     """
     pmf = package("dp_accounting.pld.pld_pmf")
     law_of = _distribution()
@@ -353,7 +365,7 @@ def _delta(pld: Any, epsilon: Array) -> Array:
 
 
 def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
-    """Return the pair of one direction, from its delta at multiples of ``step``."""
+    """Return the pair of the only direction of ``pld``, from its delta at multiples of ``step``."""
     low, high = _window(partial(_delta, pld), step, 0.0)
     return _connect_dots(low, step, _delta(pld, np.arange(low, high + 1) * step))
 
@@ -361,7 +373,10 @@ def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
 def _same_delta(
     one: PrivacyLossDistribution, other: PrivacyLossDistribution, read: _Table, step: float
 ) -> bool:
-    """Return True if both directions have the same delta at the losses of ``read`` and beyond."""
+    """Return True if both distributions have the same delta at the losses of ``read``.
+
+    One loss below and one above them are compared too.
+    """
     index = np.array([-64, *read.index, 64]) if read.index else np.zeros(1)
     if read.index:
         index[0] += read.index[0]

@@ -41,7 +41,7 @@ __all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the ranges of a sensitivity and of a sum, in units of the noise's grid."""
+    """Limit the sensitivity, and the sum in units of the noise's grid."""
 
     sensitivity_units: int = 1 << 30  # largest number of units in a sensitivity
     least_sensitivity: float = 1e-290  # its unit is a normal float
@@ -83,10 +83,10 @@ def exact_gaussian_privatizer(
     """Return a privatizer with exact noise, keyed by the operating system at each step.
 
     At each step, a callback on the host rounds the sum of clipped gradients to multiples of a unit,
-    and adds exact rounded Gaussian noise in integers. The noise is slightly larger than
-    ``noise_multiplier * sensitivity``, to pay for the rounding. So each step is a Gaussian
-    mechanism with the noise multiplier, for any later arithmetic, under one unproven condition: the
-    float sums of two neighboring batches, as jax_privacy clips and adds them, differ by at most
+    and adds exact rounded Gaussian noise in integers. The noise's sigma is slightly larger than
+    ``noise_multiplier * sensitivity``, to cover the rounding. So each step is a Gaussian mechanism
+    with the noise multiplier, for any later arithmetic, under one unproven condition: the float
+    sums of two neighboring batches, as jax_privacy clips and adds them, differ by at most
     ``sensitivity`` in l2 norm. `ny.train` needs no such condition. It accepts gradients of JAX too.
 
     The callback is an ordered effect. JAX never caches, omits, or repeats it, and refuses it in a
@@ -118,7 +118,10 @@ def exact_gaussian_privatizer(
     unit = math.ldexp(1.0, math.floor(math.log2(moved / least)))
 
     def add(variance: Fraction, total: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the noisy sum. It depends only on a whole number of units with exact noise."""
+        """Return the noisy sum. The sum affects it only through a whole number of units.
+
+        ``variance``: of the noise, in squared units.
+        """
         finite = np.nan_to_num(np.asarray(total, np.float64), posinf=0.0, neginf=0.0)
         with np.errstate(over="ignore"):  # the clip handles overflow
             clipped = np.clip(finite / unit, -LIMITS.sum_units, LIMITS.sum_units)
@@ -144,10 +147,11 @@ def exact_gaussian_privatizer(
 
 
 def noise_variance(multiplier: Fraction, moved: Fraction, size: int) -> Fraction:
-    """Return the exact noise variance if neighbors change the sum by ``moved`` units.
+    """Return the variance of the noise, in squared units, for an accounted noise multiplier.
 
-    Rounding moves each of ``size`` entries by at most half a unit. So neighbors' whole numbers
-    differ by at most sqrt(size) more than the sums do [RG-3].
+    The sums of neighbors differ by at most ``moved`` units in l2 norm. Rounding moves each of
+    ``size`` entries by at most half a unit, so rounded sums differ by at most moved + sqrt(size)
+    [RG-3].
     """
     root = math.isqrt(size - 1) + 1 if size else 0
     return (multiplier * (moved + root)) ** 2

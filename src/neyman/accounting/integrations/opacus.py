@@ -159,7 +159,7 @@ BITS = {torch.float32: 24, torch.float64: 53}  # bits of a uniform number of tor
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the tolerances for Opacus's floating-point numbers, and the least size of a seed."""
+    """Hold the tolerances for Opacus's floating-point numbers, and the least size of a seed."""
 
     # A seed from the system has more bits, except with a chance below one in two million.
     seed_bits: int = 32
@@ -219,13 +219,13 @@ class OpacusDraws:
 
     @staticmethod
     def chance(rate: float) -> float:
-        """Return the probability that torch's uniform number is below the rate: a draw."""
+        """Return the probability that torch's uniform random number is below ``rate``."""
         kind = torch.get_default_dtype()
         steps = 2 ** BITS[kind]
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Yield the batches of a pass over the loader. ``samples`` are those that Opacus draws."""
+        """Yield ``samples``, the batches of one pass over the loader, and store their sizes."""
         self.start()
         for rows in samples:
             self.sizes.append(len(rows))
@@ -243,7 +243,7 @@ class OpacusDraws:
     def clip(self) -> None:
         """Clip and add up gradients as the optimizer's class does, and record their number.
 
-        A number that is not finite counts as 0: no norm bounds it, and no noise hides it.
+        An infinite or NaN entry counts as 0, because clipping does not bound it.
 
         Raises:
             ValueError: rounding in the gradients' type moves a sum by more than the norm.
@@ -260,10 +260,10 @@ class OpacusDraws:
         type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
-        """Begin a pass over the loader. If the last pass ended early, one sample stays unused.
+        """Begin a pass over the loader. If the last pass ended early, one sample may stay unused.
 
-        Except for the first, a pass without a step may leave no sample unused: samples redrawn
-        until one pleases have another distribution.
+        Except for the first, a pass without a step may leave no sample unused. Else a user could
+        redraw samples until one suits them, which changes the distribution.
         """
         self.lost += self._excess(min(self._passes, 1))
         self._passes = max(self._passes - 1, 0)
@@ -352,11 +352,11 @@ def check_batches(
 def accept(
     loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, draws: type[D]
 ) -> D:
-    """Check as `check_batches` does, and return the draws.
+    """Check as `check_batches` does, and return a counter of samples.
 
     Args:
         loader, optimizer, sample_rate, module: as for `check_batches`, with its errors.
-        draws: the class that counts the samples, and may draw them.
+        draws: the counter's class, which may also draw the samples.
     """
     _refuse_arguments()
     _refuse_type("loader", loader, DPDataLoader)
@@ -526,13 +526,13 @@ def _refuse_gradients(kind: Any) -> None:
 
 
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:
-    """Return the clipping norm that scales the noise, and the norms of single parameters."""
+    """Return the clipping norm that scales the noise, then any norms of single parameters."""
     norms = (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
     return tuple(check.positive("optimizer.max_grad_norm", norm) for norm in norms)
 
 
 def scheduled(optimizer: Any) -> dict[str, Any]:
-    """Return the values that a schedule may change between samples, not within a sample."""
+    """Return the settings that a schedule may change between samples, but not within one."""
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     return {
         "max_grad_norm": clipping_norms(optimizer),

@@ -51,7 +51,7 @@ FLOATS = (
 
 
 class StepAccountant:
-    """Return Neyman's certified upper bounds through the interface of Opacus's accountants.
+    """Report Neyman's certified upper bounds through the interface of Opacus's accountants.
 
     A step adds Gaussian noise with the noise multiplier to a Poisson sample, under add-remove.
     Opacus does this if `neyman.accounting.integrations.opacus.check_batches` accepts its settings
@@ -82,10 +82,9 @@ assumed exact>
 
     @property
     def history(self) -> list[tuple[float, float, int]]:
-        """Return the noise multiplier, sampling rate, and number of steps, in order.
+        """Return a triple per run of equal steps, in order: noise multiplier, sampling rate, count.
 
-        Assign a history to ask about its numbers. The answer needs no check of a loader, as in
-        Opacus's search for a noise multiplier.
+        Opacus's search for a noise multiplier assigns a history, which needs no check of a loader.
         """
         return self._history
 
@@ -402,7 +401,7 @@ def _steps(history: Iterable[Any]) -> Steps:
 
 @lru_cache(maxsize=64)
 def _mechanism(steps: Steps) -> Mechanism:
-    """Return one composition. Equal steps are one part, in any order."""
+    """Return the composition of the steps. Equal steps are one part with a count, in any order."""
     total = Mechanism.nothing()
     for (sigma, rate), count in _kinds(steps).items():
         total = total + Gaussian(sigma).subsample(rate=rate) * count
@@ -418,7 +417,7 @@ def _kinds(steps: Steps) -> dict[tuple[float, float], int]:
 
 
 def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
-    """Return the part of a receipt that follows from the steps and the number of exact ones."""
+    """Return the part of a receipt that follows from the steps. ``exact`` of them were exact."""
     curve = _curve(steps)
     count = sum(step[2] for step in steps)
     floats = (FLOATS.format(count=count - exact),) if exact < count else ()
@@ -440,7 +439,7 @@ def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
 
 
 def _ends(bound: Bound) -> dict[str, float | None]:
-    """Return both ends, None if infinite."""
+    """Return both ends of a bound by name. An infinite end is None."""
     ends = {"lower": float(bound.lower), "upper": float(bound.upper)}
     return {name: end if end < math.inf else None for name, end in ends.items()}
 
@@ -454,7 +453,7 @@ def _epsilon(steps: Steps, delta: float) -> float:
 
 
 def _curve(steps: Steps) -> Tradeoff:
-    """Return the curve of all steps. A step without noise counts as drawing all records."""
+    """Return the curve of all steps. With a step without noise, it is the curve of no privacy."""
     actual = _actual(steps)
     if not all(step[0] for step in actual):
         return NonPrivate().tradeoff()

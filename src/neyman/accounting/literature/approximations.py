@@ -1,14 +1,14 @@
 """Estimate the privacy of many releases by the central limit theorem and corrections: no bounds.
 
-The privacy loss of many releases is a sum of independent losses, so it is about normal. The normal
-distribution (order 0) and Edgeworth's corrections (orders 1 to 3) need only a few cumulants and are
-cheap. If a few large losses decide, these estimates can be far too low, and they give no guarantee.
-Compare them with the certified curves of `Mechanism.tradeoff`.
+The privacy loss of many releases is a sum of independent losses, so it is approximately normal. The
+normal distribution (order 0) and Edgeworth's corrections (orders 1 to 3) need only a few cumulants
+and are cheap. If a few large losses decide, these estimates can be far too low, and they give no
+guarantee. Compare them with the certified curves of `Mechanism.tradeoff`.
 
-The distance of the loss distribution from its expansion is still proven. An estimate's `within` has
-it: from the characteristic function (`edgeworth_error`), or by Berry and Esseen if that is smaller.
-On a lattice, such as for randomized response, a smooth correction never matches the steps of the
-distribution.
+Each estimate still has a proven bound, `within`, on its distance to the truth. It comes from the
+characteristic function (`edgeworth_error`), or from Berry and Esseen if that is smaller. On a
+lattice, as for randomized response, the distribution has steps, which a smooth expansion never
+matches.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class _LossSum:
     """Represent the sum of the losses of one ordered pair, by its cumulants.
 
     Args:
-        infinite: mass of infinite loss.
+        infinite: probability of infinite loss.
         mean, deviation: mean and standard deviation of the finite part.
-        terms: (n, a) for each correction a He_n(x) phi(x) of the normal density.
+        terms: (n, a) for each correction a He_n(x) phi(x) of the normal density, with x in standard
+            units.
         order: number of groups of corrections.
         losses: the sum itself; None if only a limit is known.
     """
@@ -69,7 +70,10 @@ class _LossSum:
 
     @cached_property
     def band(self) -> float | None:
-        """Return a proven distance of the finite part's distribution from `below`, or None."""
+        """Bound the distance between the finite part's distribution and its expansion.
+
+        Return None if nothing is proven.
+        """
         if self.losses is None:
             return None
         simple = normal_band(self.losses)
@@ -83,7 +87,10 @@ class _LossSum:
         return band
 
     def below(self, t: float) -> float:
-        """Estimate P(loss < t): Phi(x) - phi(x) (corrections in Hermite polynomials)."""
+        """Estimate P(loss < t): P(loss finite) (Phi(x) - phi(x) sum of a He_{n-1}(x)).
+
+        x is t in standard units, and the sum is over (n, a) in `terms`.
+        """
         if self.deviation == 0:
             step = 0.5 * ((t > self.mean) + (t >= self.mean))  # an atom counts half on both sides
             return (1 - self.infinite) * step
@@ -113,7 +120,7 @@ class Expansion:
     pairs: tuple[tuple[_LossSum, _LossSum], ...]
 
     def delta(self, epsilon: float) -> Estimate:
-        """Estimate P(L > epsilon) - e^epsilon Q(L > epsilon), in the worse direction.
+        """Estimate P(L > epsilon) - e^epsilon Q(L > epsilon), for the worst ordered pair.
 
         Args:
             epsilon: at least 0.
@@ -141,7 +148,7 @@ class Expansion:
         return self._said(bisect(lambda e: self._delta(e) <= target, high, low, rounds=60)[0])
 
     def power(self, level: float) -> Estimate:
-        """Estimate P(L > t) for the t with Q(L > t) = level, in the worse direction.
+        """Estimate P(L > t) for the t with Q(L > t) = level, for the worst ordered pair.
 
         Args:
             level: in [0, 1].
@@ -169,7 +176,7 @@ class Expansion:
         return max(0.0, *bounds)
 
     def _away(self, epsilon: float, value: float) -> float | None:
-        """Return a proven distance between delta and its estimate; None if nothing is proven."""
+        """Bound the distance between delta and its estimate ``value``; None if it is unknown."""
         factor = math.exp(min(epsilon, 700.0))
         away = 0.0
         for p, q in self.pairs:
@@ -180,7 +187,10 @@ class Expansion:
         return min(away, max(value, 1 - value))
 
     def _power(self, p: _LossSum, q: _LossSum, level: float) -> float:
-        """Estimate the power for one ordered pair with loss p. The reverse pair has loss q."""
+        """Estimate P(L > t) with Q(L > t) = level, for one ordered pair (P, Q).
+
+        ``p`` is the loss under P, and ``q`` is the loss of (Q, P).
+        """
         if level == 0:
             return p.infinite
         ahead, behind = REACH_DEVIATIONS * p.deviation, REACH_DEVIATIONS * q.deviation

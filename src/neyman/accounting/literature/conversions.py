@@ -23,7 +23,7 @@ Number = float | Fraction | str
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of Renyi orders in which the best order is searched for."""
+    """Limit the Renyi orders in which the best order is searched for."""
 
     largest_order_excess: float = 1e15  # largest order searched, minus 1
     least_order_excess: float = 1e-15
@@ -100,8 +100,8 @@ def canonne_kamath_steinke(order: Number, epsilon: Number, delta: Number) -> Bou
     """Convert (order, epsilon)-Renyi DP to (epsilon', delta).
 
     epsilon' = epsilon + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1), or 0 if that is
-    negative. From one order in one direction, this is the best conversion, except for the outcomes
-    that a test leaves.
+    negative. For one order in one direction, only a conversion that also uses the outcomes where a
+    test answers no can be better.
 
     Source: Canonne, Kamath and Steinke 2020, proposition 12.
     """
@@ -162,9 +162,10 @@ def optimal(guarantee: Described, delta: float) -> Bound:
 
 
 def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
-    """Return True if F(a) > 0 for every order a, by tangents on both sides of a = 1 + more.
+    """Return True if F(a) > 0 is proven for every order a, where F is convex.
 
-    F is defined in `canonne_kamath_steinke_zcdp`. far: ln(1/delta).
+    F is defined in `canonne_kamath_steinke_zcdp`. The tangents at both sides of a = 1 + ``more``,
+    near the minimum, bound F. ``far`` is ln(1/delta).
     """
 
     def tangent(d: float) -> tuple[float, float]:
@@ -216,6 +217,6 @@ def _around(value: float, method: str) -> Bound:
 
 
 def _sum(terms: tuple[float, ...], method: str) -> Bound:
-    """Return a sum, at least 0, of terms that are each accurate to a few units."""
+    """Return bounds on max(0, sum of terms). Each term is accurate to a few rounding units."""
     value, slack = math.fsum(terms), 32 * UNIT * math.fsum(map(abs, terms))
     return Bound(max(value - slack, 0.0), max(value + slack, 0.0), "upper", method)

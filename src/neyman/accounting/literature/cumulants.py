@@ -1,4 +1,4 @@
-"""Compute cumulants of a privacy loss, and the distance of a sum of losses from a normal one."""
+"""Compute cumulants of a privacy loss, and bound how far a sum of losses is from normal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the circle in the complex plane on which cumulants are computed."""
+    """Limit the computation of cumulants from a circle in the complex plane."""
 
     cumulants: int = 5
     circle_points: int = 32
@@ -50,7 +50,7 @@ def cumulants(losses: Composition) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _Moments:
-    """Represent E[(L - center)^j] for j = 0 to 5, each with an error bound."""
+    """Represent E[(L - center)^j] for j = 0 to 5, each with a bound on its error."""
 
     center: float
     values: tuple[float, ...]
@@ -59,10 +59,10 @@ class _Moments:
 
 @lru_cache(maxsize=256)
 def _moments(loss: Loss) -> _Moments:
-    """Compute moments from M(z) = e^{K(z) - K(0) - z center} on a circle of radius r.
+    """Compute moments about ``center`` from M(z) = e^{K(z) - K(0) - z center} on a circle |z| = r.
 
-    The mean of M(z) z^-j is the j-th moment divided by j!. With r a quarter of the outer radius R,
-    the aliasing of the points is below 4^-32 of M(R) + M(-R), which bounds M.
+    The mean of M(z) z^-j over the circle is the j-th moment divided by j!. The code uses 32 points,
+    and r = R / 4 for an outer radius R. The error is below 4^-32 (M(R) + M(-R)).
     """
     if isinstance(loss, (RenyiBound, ExternalPld, NonPrivateLoss)):
         raise ValueError(
@@ -108,7 +108,10 @@ def _moments(loss: Loss) -> _Moments:
 
 
 def _cumulants(moments: _Moments) -> tuple[float, ...]:
-    """Compute k_n = m_n - sum over j of C(n - 1, j - 1) k_j m_{n - j}; add the center to k_1."""
+    """Return the first five cumulants, with the center added to the first one.
+
+    k_n = m_n - sum over j of C(n - 1, j - 1) k_j m_{n - j}.
+    """
     m, k = moments.values, [0.0]
     for n in range(1, LIMITS.cumulants + 1):
         rest = (math.comb(n - 1, j - 1) * k[j] * m[n - j] for j in range(1, n))
@@ -124,7 +127,8 @@ def normal_band(losses: Composition) -> float | None:
     sum of arbitrarily many small Gaussians.
 
     Returns:
-        The distance, at most 1, at every place. None for losses with only lower and upper brackets.
+        The largest distance between the two distribution functions, at most 1. None if a loss is
+        known only by lower and upper brackets.
 
     Source: Shevtsova 2010 for the constant.
     """
@@ -148,7 +152,7 @@ def normal_band(losses: Composition) -> float | None:
 def fourth_moment(losses: Composition, mean: float) -> float:
     """Return an upper bound on E (S - mean)^4, with S the finite part of the sum.
 
-    n parts add n (m_4 - 3 m_2^2).
+    Each of n equal parts with central moments m_2 and m_4 adds the fourth cumulant m_4 - 3 m_2^2.
 
     Args:
         losses: independent losses of one ordered pair.

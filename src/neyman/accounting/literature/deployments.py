@@ -68,9 +68,8 @@ class Deployment:
     def tradeoff(self) -> Tradeoff:
         """Return the curve that the published parameters imply.
 
-        Gaussian noise with total cost rho has the curve of mu = sqrt(2 rho). This curve also
-        replaces the curve of discrete Gaussian noise. For the 2020 Census, their powers differ by
-        less than 0.01.
+        Gaussian noise with total cost rho has the curve of mu = sqrt(2 rho). It is also used for
+        discrete Gaussian noise. For the 2020 Census, the powers of both differ by less than 0.01.
         """
         if self.rho is not None:
             return gdp(math.sqrt(2 * self.rho)) if self.is_curve else zcdp(self.rho)
@@ -213,7 +212,7 @@ deployments = Deployments(_ROWS)
 
 
 class Mark(NamedTuple):
-    """Represent one entry of the scale, which sorts deployments by their power at a level.
+    """Represent one entry of `scale`, which sorts deployments by their power at a level.
 
     Args:
         name: name of a deployment, or of an end of the scale.
@@ -230,7 +229,7 @@ class Mark(NamedTuple):
 
 @lru_cache(maxsize=16)
 def scale(level: float) -> tuple[Mark, ...]:
-    """Return the ends of the scale at a level, and the deployments between them by power.
+    """Return the scale at a level: its lower end, the deployments by power, and its upper end.
 
     Args:
         level: a false positive rate, in (0, 1).

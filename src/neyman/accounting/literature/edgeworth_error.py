@@ -1,8 +1,8 @@
 """Bound how far the distribution F of a sum of losses is from an Edgeworth expansion E.
 
-Beurling's function is at least the step function, and its Fourier transform is 0 outside [-T, T].
 Let phi be the characteristic function of the sum and gamma the transform of E, both in standard
-units. Then
+units. Beurling's function is at least the step function, and its Fourier transform is 0 outside
+[-T, T]. So
 
     sup |F - E| <= (C / pi) integral from 0 to T of |phi - gamma| / t dt + (pi / T) sup |E'|,
 
@@ -36,7 +36,7 @@ FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 def expansion_band(
     losses: Composition, mean: float, deviation: float, terms: Terms
 ) -> float | None:
-    """Bound the distance of the finite part's distribution from an expansion everywhere [EE-6].
+    """Bound the largest distance of the finite part's distribution from an expansion [EE-6].
 
     Args:
         losses: independent losses of one ordered pair.
@@ -44,7 +44,7 @@ def expansion_band(
         terms: (k, a) for each correction a He_k(x) phi(x) of the normal density phi.
 
     Returns:
-        The distance, at most 1. None for losses with only lower and upper brackets.
+        The distance, at most 1. None if a loss is known only by lower and upper brackets.
     """
     if any(isinstance(loss, LossBracket) for loss, _ in losses.parts):
         return None
@@ -72,7 +72,7 @@ def expansion_band(
 def _transform_difference(
     losses: Composition, mean: float, deviation: float, terms: Terms, t: Array
 ) -> tuple[Array, float]:
-    """Return phi - gamma at the nodes t, and the largest rounding error."""
+    """Return phi - gamma at the nodes ``t``, and its largest rounding error."""
     u = t / deviation
     k, error = losses.mgf(1j * u)
     phi = np.exp(k - k[0] - 1j * u * mean)
@@ -88,10 +88,11 @@ def _transform_difference(
 
 
 def _cubics(values: Array) -> tuple[Array, Array]:
-    """Return the two inner Bernstein coefficients of each cubic through four neighboring values.
+    """Return the inner Bernstein coefficients of each cubic through four consecutive values.
 
-    They are for the interval between the middle two. There a cubic is at most its largest
-    coefficient. Left of 0, the values are complex conjugates.
+    They are for the interval between the middle two values. There, the cubic's absolute value is at
+    most its largest coefficient's. The value left of t = 0 is the complex conjugate of the value
+    right of it.
     """
     before = np.concatenate([[np.conj(values[1])], values[:-3]])
     start, end, after = values[:-2], values[1:-1], values[2:]
@@ -102,24 +103,30 @@ def _cubics(values: Array) -> tuple[Array, Array]:
 
 
 def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
-    """Return the expansion's terms with absolute coefficients. The normal term has 1."""
+    """Return (n, |a|) for each term of the expansion. The normal term is (0, 1)."""
     return ((0, 1.0), *((n, abs(a)) for n, a in terms))
 
 
 def _steepest(terms: Terms) -> float:
-    """Bound sup |E'|: |He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, by Fourier [EE-5]."""
+    """Bound sup |E'| from the expansion's terms.
+
+    |He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, by Fourier [EE-5].
+    """
     return sum(
         a * 2 ** ((n - 1) / 2) * float(gamma((n + 1) / 2)) / math.pi for n, a in _sizes(terms)
     )
 
 
 def _moment(terms: Terms) -> float:
-    """Bound the integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz) [EE-3]."""
+    """Bound the integral of x^4 |E'| from the terms (n, a) of the expansion.
+
+    E |x^4 He_n| <= sqrt(105 n!), by Cauchy and Schwarz [EE-3].
+    """
     return 3 + sum(a * math.sqrt(105 * math.factorial(n)) for n, a in terms)
 
 
 def _tail(terms: Terms) -> float:
-    """Bound the integral of |gamma| / t beyond ``NEAR_DEVIATIONS`` from above.
+    """Bound the integral of |gamma| / t over t > `NEAR_DEVIATIONS`.
 
     Integrate each t^{n-1} e^{-t^2/2} by parts [EE-4].
     """

@@ -1,9 +1,9 @@
-"""Compute closed forms below a guarantee's trade-off function for k changed records.
+"""Bound a guarantee's trade-off function for k changed records by closed forms below it.
 
-A lower bound on an error needs three functionals of the trade-off function f: the affinity of the
-group curve f_k, the chi-square divergence of neighbors, and the smallest level at which a test of
-f_k has a given power. Each is monotone in f. So the code replaces f by curves below it whose groups
-have closed forms, and uses the best resulting bound [OP-3].
+Let f be the guarantee's trade-off function, and f_k the one for datasets that differ in k records.
+A lower bound on an error needs the affinity of f_k, the chi-square divergence of neighbors, and the
+smallest level at which a test under f_k has a given power. Each is monotone in f. So the code uses
+curves below f whose f_k have closed forms [OP-3].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how a bound on any mechanism is computed."""
+    """Hold the rounding allowance and the ranges of the closed forms."""
 
     rounding_share: float = 1e-9  # relative, more than the rounding of each bound in this package
     largest_mu: float = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
@@ -42,7 +42,7 @@ DELTAS = (1e-3, 1e-6, 1e-9)  # deltas used for a curve without other closed form
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Represent closed forms below a trade-off function, for one replaced record.
+    """Hold guarantees with closed forms that a trade-off function implies, for one replaced record.
 
     Args:
         chi_square: an upper bound on the chi-square divergence of neighbors; may be inf.
@@ -65,7 +65,8 @@ class Guarantee:
         """Return the closed forms of a budget.
 
         Args:
-            steps: 2 if replacing one record takes two steps of the budget's relation, else 1.
+            steps: 2 under add-remove, where replacing a record is a removal and an addition, else
+                1.
 
         Raises:
             ValueError: the curve rests on a claim of another library.
@@ -99,9 +100,9 @@ class Guarantee:
 
     @property
     def bit(self) -> float:
-        """Return an upper bound on 1 - B, the information about a fair bit in one report.
+        """Return an upper bound on 1 - B, where B is the affinity of the trade-off function.
 
-        B is the affinity of the trade-off function.
+        1 - B bounds the information about a fair bit in one report.
         """
         bit = 1 - float(self.affinity(np.ones(1))[0])
         if len(self.approximate) > 1 and self.curve is not None:  # no closed form is exact
@@ -109,7 +110,10 @@ class Guarantee:
         return bit
 
     def affinity(self, sizes: Array) -> Array:
-        """Return lower bounds on B(f_k), the affinity of datasets k records apart [OP-1, OP-3]."""
+        """Return lower bounds on the affinities B(f_k) for each number k in ``sizes`` [OP-1, OP-3].
+
+        Datasets that differ in k records have the trade-off function f_k.
+        """
         k = np.asarray(sizes, dtype=float)
         best = np.where(k == 0, 1.0, np.where(k == 1, 1 - min(self.chi_square, 4.0) / 4, 0.0))
         if self.pure < math.inf:
@@ -125,9 +129,9 @@ class Guarantee:
         return best * DOWN
 
     def log_level(self, power: float, size: int) -> float:
-        """Return a lower bound on the log of the least level of a test of f_k with this power.
+        """Return a lower bound on the log of the smallest level at which a test has this power.
 
-        k = ``size``.
+        The test distinguishes datasets that differ in ``size`` records.
         """
         best = -math.inf
         if self.mu < math.inf and 0 < power < 1:
@@ -144,7 +148,10 @@ class Guarantee:
 
 
 def normal_affinity(mu: Array) -> Array:
-    """Return B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by trapezoids, or 0 for large mu [OP-2]."""
+    """Return the affinity of the mu-GDP curve by trapezoids, or 0 for large mu [OP-2].
+
+    It is E[e^{-mu^2/8} / cosh(mu Z / 2)] for a standard normal Z.
+    """
     asked = np.minimum(mu, LIMITS.largest_mu)
     values = (WEIGHTS / np.cosh(np.multiply.outer(asked, NODES / 2))).sum(axis=-1)
     return np.where(
@@ -161,7 +168,10 @@ def _expm1(x: float) -> float:
 
 
 def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
-    """Return a group's delta: delta (e^{k epsilon} - 1) / (e^epsilon - 1), at most 1."""
+    """Return delta (e^{k epsilon} - 1) / (e^epsilon - 1), at most 1.
+
+    It is the delta at k epsilon for datasets that differ in k records.
+    """
     if delta == 0:
         return np.zeros_like(k)
     if epsilon == 0:
@@ -172,10 +182,10 @@ def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
 
 
 def _moment(f: Tradeoff, order: int) -> float:
-    """Return an upper bound on E_Q[(dP/dQ)^order] - 1 for every pair (P, Q) above f [OP-3].
+    """Bound E_Q[(dP/dQ)^order] - 1 from above, for every pair (P, Q) with a curve above f [OP-3].
 
-    A pair above the convex hull of several curves may be above none of them, so their divergences
-    add.
+    If f is the convex hull of several curves, the pair's curve may be above none of these, so their
+    values are added.
     """
     ends = (f.part(c).renyi(order).upper for c in f.directions)
     return math.fsum(_expm1((order - 1) * end) for end in ends)

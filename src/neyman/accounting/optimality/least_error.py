@@ -30,7 +30,7 @@ from neyman.numerics.relation import Neighboring
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest arguments of a bound on the least error."""
+    """Limit the arguments of `least_error`."""
 
     records: int = 10**12
     parts: int = 10**6  # largest number of dimensions or categories
@@ -94,10 +94,10 @@ def least_error(
             - "category-shares": the shares of k categories, squared errors summed;
             - "histogram": the counts of k categories in the data, squared error per count; the
               limit of large n if n is left out;
-            - "quantile": a quantile of data near ``values``, squared error; two points.
+            - "quantile": a quantile of data near ``values``, squared error, by two points.
         n: number of records, at least 1; public.
-        budget: a curve, ``ny.zcdp``, ``ny.at_most`` (its Gaussian curve), or a mechanism. In the
-            local model, each report meets it.
+        budget: a curve such as ``ny.zcdp(...)``, ``ny.at_most(...)`` (its Gaussian curve), or a
+            mechanism. In the local model, each report meets it.
         sigma: standard deviation of the noise in a record, from 1e-100 to 1e100.
         radius: half width of the interval, or radius, from 1e-100 to 1e100.
         dimension: dimension of the ball, from 1 to 10^6.
@@ -233,7 +233,7 @@ def _parts(name: str, value: int, least: int) -> int:
 
 
 def _width(ask: _Question, most: float) -> list[float]:
-    """Return half widths of a prior to try, at most ``most``."""
+    """Return half widths of a prior to try, at most ``most``: a stated one, or several."""
     if ask.prior is not None:
         if ask.prior > most:
             raise ValueError(
@@ -245,7 +245,7 @@ def _width(ask: _Question, most: float) -> list[float]:
 
 
 def _on_interval(ask: _Question, results: Methods) -> Methods:
-    """Scale bounds for an interval of width 1 to the half width ``ask.radius``."""
+    """Scale bounds on squared errors from an interval of width 1 to half width ``ask.radius``."""
     scale = (2 * ask.radius) ** 2
     return {name: scale * value * DOWN for name, value in results.items()}
 
@@ -329,9 +329,9 @@ def _histogram(ask: _Question) -> Methods:
 
 
 def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
-    """Bound the error in the limit of many records [OP-13].
+    """Bound a histogram's squared error per count from below, for many records [OP-13].
 
-    One record changes two counts, or one under add-remove.
+    One record changes two counts, or one if ``relation`` is add-remove.
     """
     g, k = ask.guarantee, ask.categories
     counts = 1.0 if relation == "add-remove" else 2 * (1 - 1 / k)
@@ -343,7 +343,10 @@ def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
 
 
 def _quantile(ask: _Question) -> Methods:
-    """Bound a quantile's error: k replaced records change the rank by at most k [OP-14]."""
+    """Bound a quantile's squared error from below [OP-14].
+
+    If k records are replaced, the quantile's rank moves by at most k.
+    """
     x = np.array(ask.values)
     middle = min(max(math.ceil(ask.quantile * len(x)) - 1, 0), len(x) - 1)
     above, below = x[middle + 1 :] - x[middle], (x[middle] - x[:middle])[::-1]

@@ -2,9 +2,10 @@
 
 The methods are:
 
-- two points that a release under the curve f cannot distinguish [OP-4], and Assouad's sum [OP-5];
-- van Trees' inequality, with the information of a private output, and the prior on [-B, B] of
-  density cos^2(pi t / 2 B) / B and information pi^2 / B^2 [OP-9];
+- two points, which a release with trade-off function f can hardly distinguish [OP-4], and their sum
+  over coordinates (Assouad) [OP-5];
+- van Trees' inequality, with the Fisher information of a private output, and the prior on [-B, B]
+  of density cos^2(pi t / 2 B) / B, whose information is pi^2 / B^2 [OP-9];
 - packing [OP-11] and Fano's inequality [OP-12] for many close datasets;
 - the information of one local report about a parameter [OP-15, OP-16];
 - the Bayes risk under a conjugate prior: the risk without privacy, plus the risk that one moved
@@ -29,7 +30,7 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how finely lower bounds are searched."""
+    """Limit the searches for the best lower bounds."""
 
     blocks: int = 40  # blocks of the number of changed records, in a search
     large_blocks: int = 400  # blocks for the final bound
@@ -54,10 +55,10 @@ CONCENTRATION_GRID = np.geomspace(2.05, 1e6, 80)
 def mean_affinity(
     guarantee: Guarantee, n: int, distance: float, blocks: int = LIMITS.blocks
 ) -> float:
-    """Return a lower bound on E[B(f_K)], the mean affinity of f_K, for K ~ Bin(n, distance).
+    """Return a lower bound on E[B(f_K)], K ~ Bin(n, distance), where B is the affinity.
 
-    B(f_k) falls with k, so each block of k uses the value at its last k. In the sum by parts, all
-    terms are positive.
+    K is the number of changed records. B(f_k) falls with k. So each block of k uses the value at
+    its last k, and after summation by parts all terms are positive.
     """
     t = min(distance * UP, 1.0)
     middle, spread = n * t, math.sqrt(n * t * (1 - t)) + 1
@@ -80,10 +81,12 @@ def best_pair(
 ) -> float:
     """Return the largest gain(d) E[B(f_K)], K ~ Bin(n, distance(d)), over 0 < d <= most.
 
+    B is the affinity, and d measures the distance of two parameters.
+
     Args:
         guarantee: closed forms for one replaced record.
-        gain: function of d: half the distance of the parameters, squared, or a sum of such squares.
-        distance: function of d: the total variation of two records.
+        gain: function of d: (half the distance of the parameters)^2, or a sum of such squares.
+        distance: function of d: the total variation distance of one record's distributions.
         most: the largest d.
     """
 
@@ -102,7 +105,10 @@ def best_pair(
 
 
 def data_pair(guarantee: Guarantee, changes: Array) -> float:
-    """Return the largest (c_k / 2)^2 B(f_k), if k replaced records change an answer by c_k."""
+    """Return the largest (c_k / 2)^2 B(f_k) over k, where B is the affinity.
+
+    ``changes``: c_1, c_2, ... Replacing k records can change the answer by c_k.
+    """
     sizes = np.arange(1, len(changes) + 1, dtype=float)
     return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * DOWN
 
@@ -111,10 +117,10 @@ def data_pair(guarantee: Guarantee, changes: Array) -> float:
 
 
 def _masses() -> Array:
-    """Return weights of the points ``UNIT_GRID`` that bound the prior mean of a convex function.
+    """Return weights of the points `UNIT_GRID` that bound the prior mean of a convex function.
 
-    The bound is an upper one: between two points, the function is below its chord. The prior's mass
-    and first moment between them have closed forms [OP-10].
+    The weighted sum is an upper bound: between two points, the function is below its chord. The
+    prior's mass and first moment between them have closed forms [OP-10].
     """
     u = UNIT_GRID
     mass = np.diff(u + np.sin(np.pi * u) / np.pi)
@@ -127,12 +133,15 @@ _MASSES = _masses()
 
 
 def mean_information(information: Callable[[Array], Array], width: float) -> float:
-    """Return an upper bound on the prior mean of an even, convex information on [-width, width]."""
+    """Return an upper bound on the prior mean of a Fisher information on [-width, width].
+
+    ``information``: an even, convex function of the parameter.
+    """
     return float(np.sum(_MASSES * information(width * UNIT_GRID))) * UP
 
 
 def cosine_risk(information: float, width: float) -> float:
-    """Return van Trees' bound 1 / (information + pi^2 / width^2) on the risk."""
+    """Return van Trees' lower bound 1 / (information + pi^2 / width^2) on the Bayes risk."""
     prior = (math.pi / width) ** 2 if math.isfinite(width) else 0.0
     return DOWN / (information + prior) if information + prior > 0 else math.inf
 
@@ -141,9 +150,10 @@ def cosine_risk(information: float, width: float) -> float:
 
 
 def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
-    """Bound from above the least probability of naming the right one of M datasets, by packing.
+    """Bound the smallest of M success probabilities from above, by packing.
 
-    M = e^log_count. The datasets differ in ``size`` records.
+    The task is to name the right one of M = e^log_count datasets. Two of them differ in at most
+    ``size`` records.
     """
     count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
     low, high = 0.0, 1.0
@@ -155,12 +165,18 @@ def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
 
 
 def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
-    """Bound from above the mean probability of naming the right one of M datasets, by Fano."""
+    """Bound the mean probability of naming the right one of M datasets from above, by Fano.
+
+    M and ``size`` are as in `packing_success`.
+    """
     return min((size * size * guarantee.rho + math.log(2)) / log_count, 1.0)
 
 
 def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, float]:
-    """Return packing's and Fano's bounds on a mean's squared error in a ball of radius 1."""
+    """Return two lower bounds on a mean's squared error in a ball of radius 1: packing and Fano.
+
+    n: number of records.
+    """
     count = float(dimension)  # log M
     best = [0.0, 0.0]
     for size in np.unique(np.geomspace(1, n, LIMITS.sizes).astype(int)).tolist():
@@ -177,7 +193,10 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
 
 
 def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
-    """Return an upper bound on a report's information: an even, convex function of the mean."""
+    """Return a bound on the Fisher information of one report of a bit, a function of its mean.
+
+    The function is even and convex.
+    """
     share = math.tanh(guarantee.pure / 2) ** 2 * UP if guarantee.pure < 35 else 1.0
     share, bit = min(share, 1.0), guarantee.bit
 
@@ -189,7 +208,10 @@ def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
 
 
 def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
-    """Return a lower bound on the sum of squared errors of k shares from n reports."""
+    """Return a lower bound on the summed squared errors of k category shares.
+
+    n: number of local reports.
+    """
     k = categories
     alpha = CONCENTRATION_GRID
     inverse = (k * alpha - 1) / (k * (alpha - 1))  # the mean of the sum of 1 / (k^2 p_x)
@@ -203,7 +225,7 @@ def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
 
 
 def largest_variance(epsilon: float, k: int) -> float:
-    """Return the largest variance of k positive numbers with mean 1 and ratios <= e^epsilon."""
+    """Return the largest variance of k positive numbers with mean 1 and ratios up to e^epsilon."""
     if epsilon >= LIMITS.epsilon:
         return math.inf
     more = math.expm1(epsilon)
@@ -213,9 +235,9 @@ def largest_variance(epsilon: float, k: int) -> float:
 
 
 def _largest_inverse(k: int, alpha: float) -> float:
-    """Return an upper bound on the prior mean of the largest 1 / (k p_x), by its moments.
+    """Bound the prior mean of the largest 1 / (k p_x) over x from above, by its moments.
 
-    p_x: the share of category x under a symmetric Dirichlet prior of concentration ``alpha``.
+    p_x is the share of category x under a symmetric Dirichlet prior of concentration ``alpha``.
     """
     best = math.inf
     for m in (1, 2, 4, 8, 16, 32, 64):
@@ -231,25 +253,28 @@ def _largest_inverse(k: int, alpha: float) -> float:
 
 
 def priors(n: int, categories: int) -> list[float]:
-    """Return the concentrations of a symmetric Dirichlet prior that a search tries."""
+    """Return the concentrations that a search over symmetric Dirichlet priors tries."""
     least = 1.05 if categories == 2 else 3.05
     most = max(4 * math.sqrt(n) / categories, 40.0)
     return [math.sqrt(n) / categories, *np.geomspace(least, most, LIMITS.priors).tolist()]
 
 
 def bayes_risk(n: int, categories: int, alpha: float) -> float:
-    """Return the summed posterior variance of all categories' shares, without privacy."""
+    """Return the summed posterior variance of all shares from n records, without privacy.
+
+    ``alpha``: concentration of the symmetric Dirichlet prior.
+    """
     total = categories * alpha
     return (1 - 1 / categories) * total / (total + 1) / (n + total)
 
 
 def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> float:
-    """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for counts N and every output M [OP-7].
+    """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for two categories a and b [OP-7].
 
-    D = (1 - p_0)^2 / C. Here p_j is the probability that a category has j records. C bounds the
-    chi-square divergence of the relabeled joint distribution: C = chi_square (1 - 2 p_0 + S) + S -
-    p_0 + 2 p_1, where S = E[(r - 1)^2] and r is the ratio of the counts' distribution at the moved
-    record.
+    N are the counts, and M is any private output. D = (1 - p_0)^2 / C, where p_j is the probability
+    that a category has j records. If one record moves between categories, the joint distribution of
+    N and M changes by a chi-square divergence of at most C = chi_square (1 - 2 p_0 + S) + S - p_0 +
+    2 p_1. S = E[(r - 1)^2], and r is the ratio of the counts' distribution at the moved record.
 
     Args:
         n: number of records, at least 1.
@@ -267,12 +292,18 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
 
 
 def _chance(n: int, categories: int, alpha: float, j: int) -> float:
-    """Return the probability that a category has j of n records, under a Dirichlet prior."""
+    """Return the probability that a category has j of n records.
+
+    The shares have a symmetric Dirichlet prior of concentration ``alpha``.
+    """
     return float(np.exp(_log_mass(np.array([float(j)]), n, alpha, (categories - 1) * alpha)[0]))
 
 
 def _log_mass(j: Array, n: int, a: float, b: float) -> Array:
-    """Return the logarithm of the beta-binomial probability of j, before rounding errors."""
+    """Return the log beta-binomial probability of each j of n. It has rounding errors.
+
+    a, b: parameters of the beta prior.
+    """
     choose = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1)
     beta = gammaln(j + a) + gammaln(n - j + b) - gammaln(n + a + b)
     return choose + beta - (gammaln(a) + gammaln(b) - gammaln(a + b))
@@ -281,7 +312,8 @@ def _log_mass(j: Array, n: int, a: float, b: float) -> Array:
 def two_spread(n: int, alpha: float) -> float:
     """Bound S of `moved_error` for two categories, from above [OP-8].
 
-    In each block of counts, the mass and r - 1 are monotone.
+    In each block of counts, the probability and r - 1 are monotone, so their larger values at the
+    two ends bound them.
     """
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)
@@ -302,9 +334,9 @@ def two_spread(n: int, alpha: float) -> float:
 
 
 def many_spread(n: int, categories: int, alpha: float) -> float:
-    """Bound S of `moved_error` for more categories, from above.
+    """Bound S of `moved_error` for more than two categories, from above.
 
-    |r - 1| <= (alpha - 1) / (the smaller count + 1) [OP-8].
+    |r - 1| <= (alpha - 1) / (the smaller count of both categories + 1) [OP-8].
     """
     total = categories * alpha
     second = (total - 1) * (total - 2) / ((alpha - 1) * (alpha - 2))

@@ -1,4 +1,4 @@
-"""Bound a table's error / the least error of any release with the same zCDP guarantee."""
+"""Bound the ratio of a table's error to the least error under the same zCDP guarantee."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def cell_gap(
     Return None if no least error is proven.
 
     The least error is the root mean squared error over cells of any rho-zCDP release of only this
-    table, on its worst data of any size. Its square is R^2 / chi-square if one unit changes a cell
-    by R, and 2 (1 - 1/k) R^2 / chi-square if the unit moves R from one of k cells to another
-    [OP-13].
+    table, on its worst data of any size. Its square is at least R^2 / c if one privacy unit changes
+    a cell by R, and 2 (1 - 1/k) R^2 / c if it moves R from one of k cells to another, where c
+    bounds the chi-square divergence of neighbors [OP-13].
 
     Args:
-        standard_error: in the units of the table's whole numbers.
+        standard_error: of a cell, on the scale of the table's whole numbers.
         rho: zCDP cost of the table.
-        vectors: absolute shifts of cells that one unit can cause. Without them nothing is proven.
+        vectors: lists of absolute changes of cells that one unit can cause together.
         cells: k, the number of cells; None for discovered keys.
         relation: "replace-one" or "add-remove".
     """

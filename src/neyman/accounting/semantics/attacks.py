@@ -2,9 +2,10 @@
 
 The attacker guesses something about the record Z of one target: whose it is, a value in it, or its
 approximate content. Z has a prior. Let b, the baseline, be the best chance of a right guess without
-the release. Let f be a convex curve below all pairs of neighbors. With the release, the chance is
-at most 1 - f(b) [RK-1, RK-2]. The conditions are part of the number and are printed with it. Most
-important: the prior is the attacker's belief after they know all other records.
+the release. Let f be a convex curve below the trade-off functions of all pairs of neighbors. With
+the release, the chance is at most 1 - f(b) [RK-1, RK-2]. The conditions are part of the number and
+are printed with it. Most important: the prior is the attacker's belief after they know all other
+records.
 
 Source: Kulynych et al. 2025; singling out as in Cohen and Nissim 2020, by our own proof [RK-5].
 """
@@ -112,7 +113,7 @@ class Attack:
         return self.targets * self.chance * Fraction(others)
 
     def sentence(self, success: Share, subject: str = "person") -> str:
-        """Return a success in one sentence, in the style of a report's headline.
+        """Write a chance of success in one sentence, in the style of a report's headline.
 
         Args:
             success: an upper bound on the chance of a right guess with the release.
@@ -278,7 +279,8 @@ def reconstruction(
     """Return the attack that guesses the target's record, up to a distance.
 
     Args:
-        mass: the largest prior probability of a ball of the radius, in (0, 1]. You state it.
+        mass: the largest prior probability of all records within the radius of one guess, in (0,
+            1]. You state it.
         prior: instead, the prior probability of each possible number in the record.
         radius: with a prior: the largest distance of a right guess, at least 0.
 
@@ -352,7 +354,7 @@ def singling_out(units: int, weight: Share) -> Attack:
 
 
 def conditions_of(neighboring: Relation) -> tuple[str, ...]:
-    """Return the conditions that all attacks share under a relation, one sentence each."""
+    """Return the conditions that all attacks share under this relation, one sentence each."""
     return _RELATION_CONDITIONS[neighboring], UNIT_CONDITION, POPULATION_CONDITION
 
 
@@ -371,7 +373,7 @@ def usual_attacks() -> tuple[Attack, ...]:
 
 
 def _shares(prior: Prior) -> list[Fraction]:
-    """Return the exact probabilities of a prior. Refuse negative ones, or a sum that is not one."""
+    """Return the exact probabilities of a prior. Refuse negative ones, or a sum other than one."""
     masses = prior.values() if check.is_mapping(prior) else prior
     values: Iterable[Share] = check.several("prior", masses)
     shares = [check.exact("prior", value) for value in values]

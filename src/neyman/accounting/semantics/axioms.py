@@ -5,7 +5,7 @@ definition accepts or rejects a channel. Kifer and Lin require two axioms: if a 
 the definition, so does every function of its output. If two channels satisfy it, so does a random
 choice between them. Composition states what two releases satisfy together. A search enumerates
 channels with small denominators, then draws random channels, in exact rationals. A counterexample
-settles the question. No counterexample proves nothing.
+disproves the property. A search without one proves nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Definition = Callable[[Channel], bool]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the numbers and sizes of the channels that a search tries."""
+    """Limit the numbers and sizes of the channels that a search tries."""
 
     search_seed: int = 1  # seed without a generator: a search is no release, and repeats
     denominator: int = 24  # largest denominator of a random row
@@ -54,7 +54,8 @@ class Counterexample:
         satisfied: the channels that satisfy the definition.
         violated: the derived channel.
         step: how the violated channel is derived.
-        garbling: the channel that processes the output, one row per output; None for other axioms.
+        garbling: the channel that processes the output, with one row per output that it processes;
+            None for other axioms.
     """
 
     satisfied: tuple[Channel, ...]
@@ -129,7 +130,7 @@ class _AxiomSearch:
         return AxiomSearch(self.axiom, self.asked, self.satisfied, self.checks, counterexample)
 
     def channels(self) -> Iterator[Channel]:
-        """Yield up to half of the channels by enumeration. Then draw random channels."""
+        """Yield up to half of the channels by enumeration. Then yield random channels."""
         for channel in itertools.islice(self._small_channels(), self.most // 2):
             self.asked += 1
             yield channel
@@ -144,7 +145,7 @@ class _AxiomSearch:
                 yield channel
 
     def partners(self, channel: Channel) -> list[Channel]:
-        """Return the channel and some earlier ones, and store the channel for later."""
+        """Return ``channel`` and some earlier ones at random, and store it for later calls."""
         size = len(self.earlier_channels)
         chosen = self.generator.integers(0, size, LIMITS.partners) if size else ()
         partners = [channel, *(self.earlier_channels[i] for i in {int(i) for i in chosen})]
@@ -172,7 +173,7 @@ class _AxiomSearch:
                     yield channel
 
     def _random(self) -> Channel:
-        """Return a random channel. Its rows are unrelated to the first one, near, or tilted."""
+        """Return a random channel. Each other row is unrelated to the first, near it, or tilted."""
         first = self._row()
         ways = (self._row, lambda: self._neighbor_row(first), lambda: self._tilt_row(first))
         others = self.generator.integers(0, len(ways), self.datasets - 1)
@@ -195,7 +196,7 @@ class _AxiomSearch:
         return tuple(x / sum(tilted) for x in tilted)
 
     def garblings(self) -> Iterator[tuple[str, Channel]]:
-        """Yield named channels that process outputs: deterministic maps, then random ones."""
+        """Yield channels that process an output, each with a name: maps, then random ones."""
         places = range(self.outputs)
         unit = [tuple(ONE if i == j else ZERO for j in places) for i in places]
         maps: Iterable[Iterable[int]] = itertools.product(places, repeat=self.outputs)
@@ -374,7 +375,7 @@ def both(first: Channel, second: Channel) -> Channel:
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[Fraction, ...]]:
-    """Yield all rows of ``parts`` fractions with denominator ``total`` and sum 1."""
+    """Yield all tuples of ``parts`` fractions with denominator ``total`` and sum 1."""
     for bars in itertools.combinations(range(total + parts - 1), parts - 1):
         ends = (-1, *bars, total + parts - 1)
         yield tuple(Fraction(b - a - 1, total) for a, b in itertools.pairwise(ends))

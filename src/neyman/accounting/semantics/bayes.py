@@ -1,15 +1,15 @@
 """Bound an attacker's posterior belief, relative to the posterior without the person's record.
 
 The attacker holds a prior over whole datasets, sees the output, and updates. Compare two posteriors
-for the person's record. In the second world, a draw from the rest of the data's prediction replaced
-the record before the release [PO-1]. So the attacker can still learn about the person from others.
-Let A and B be the distributions of the output in both worlds. The ratio of the posteriors is dA/dB,
-and
+for the person's record. In the second world, a draw from the attacker's prediction, given the rest
+of the data, replaced the record before the release [PO-1]. So the attacker can still learn about
+the person from others. Let A and B be the distributions of the output in both worlds. The ratio of
+the posteriors is dA/dB, and
 
     A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
-Source: Kifer, Abowd et al. 2022, section 7. Our own short proof shows that the curve itself bounds
-the posteriors of an uncertain attacker, so no Renyi order does better [PO-3, PO-7].
+Source: Kifer, Abowd et al. 2022, section 7. By our own short proof, the trade-off curve bounds the
+posteriors of an uncertain attacker at least as well as any Renyi order [PO-3, PO-7].
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # first orders, relative to zCDP's 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how minima are searched for."""
+    """Limit the search for minima."""
 
     zoom_points: int = 9  # points in the bracket of a minimum
     zooms: int = 12  # largest number of zooms
@@ -190,15 +190,18 @@ def posterior_ratios(
 def tails(guarantee: Described, epsilons: list[Fraction]) -> list[Bound]:
     """Bound the chance that a likelihood ratio of two mixtures exceeds e^epsilon [PO-2].
 
-    The mixtures have equal weights, and their parts are neighbors under any relation. The
-    probability is under the numerator's distribution.
+    Both mixtures have the same weights, and their components are pairs of neighbors, under any
+    relation. The chance is under the numerator's distribution.
     """
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     return _predicted_record_bounds(f, epsilons, "arbitrary-prior")
 
 
 def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
-    """Return the bounds if the replacing record is predicted from the rest of the data."""
+    """Return the bounds of `posterior_ratio` for the counterfactual "predicted-record".
+
+    ``exact``: the epsilons.
+    """
     if attacker == "true-record":
         # A whole record has one distribution, so no two directions mix [PO-4].
         tails = _curve_tails(f, exact, [(c,) for c in f.directions])
@@ -334,7 +337,7 @@ def membership_success(guarantee: Described, prior: float | Fraction = Fraction(
 
 
 def _replacement(guarantee: Described) -> Tradeoff:
-    """Return the curve if neighbors differ by replacing a record."""
+    """Return the curve of ``guarantee``. Refuse the add-remove relation."""
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "add-remove":
         raise ValueError(
@@ -347,7 +350,7 @@ def _replacement(guarantee: Described) -> Tradeoff:
 
 
 def _removal(guarantee: Described) -> Tradeoff:
-    """Return the curve if neighbors differ by adding or removing a record."""
+    """Return the curve of ``guarantee``. Refuse the replace-one relation."""
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "replace-one":
         raise ValueError(
@@ -380,9 +383,9 @@ def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
 def _curve_tails(
     f: Tradeoff, epsilons: list[Fraction], groups: list[tuple[Composition, ...]]
 ) -> list[Interval]:
-    """Bound the log of the largest tail of any group of ordered pairs, at each epsilon.
+    """Bound the log of tail(epsilon), the largest of all groups of ordered pairs, at each epsilon.
 
-    Pairs within a group may mix [PO-1].
+    The distributions of pairs in one group may be mixed [PO-1].
     """
     if _bare(f):  # each delta is costly here
         profiles = f.symmetric().profiles if len(groups) == 1 else f.profiles
@@ -398,7 +401,7 @@ def _pbdp(profile: Profile, epsilon: float) -> Interval:
 
 
 def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """Bound the log of tail(epsilon) at all epsilons at once [PO-2]."""
+    """Bound the log of tail(epsilon) for mixtures of these pairs, at every epsilon [PO-2]."""
     # No ratio, even of mixtures, is beyond the largest loss.
     most = max(math.inf if c.infinite else c.supremum for c in pairs)
     asked = [e for e in epsilons if most > e]
@@ -414,7 +417,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
         return low.reshape(h.shape), high.reshape(h.shape)
 
     def value(h: Array) -> Array:
-        """Bound log of delta(h) / (1 - e^{h - eps}) from above; h: shape (epsilons, points)."""
+        """Bound log(delta(h) / (1 - e^{h - eps})) from above; h: shape (epsilons, points)."""
         above = log_deltas(h)[1]
         gap = at[:, None] - h
         # Epsilon and the gap are rounded, which is divided by the gap. Both logarithms err by 2
@@ -433,7 +436,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
 
 
 def _size(c: Composition) -> float:
-    """Estimate the size of a composition's losses, to choose the first points of a search."""
+    """Estimate the size of a composition's losses: |mean| + standard deviation, or 1."""
     _, mean, variance = (float(x[0]) for x in c.moments(np.zeros(1)))
     scale = abs(mean) + math.sqrt(abs(variance))
     return scale if 0 < scale < math.inf else 1.0
@@ -444,8 +447,9 @@ def _beneath(
 ) -> Array:
     """Return lower bounds on the log of tail(epsilon), by extended chords of delta.
 
-    Delta is convex in u = e^{h - eps}. The code computes the largest x with delta(u) >= x (1 - u)
-    for all u < 1, from points near the minima h = ``places`` [PO-8].
+    tail(epsilon) is the largest x with delta >= x (1 - u) for all u = e^{h - epsilon} < 1. Delta is
+    convex in u, so extended chords bound it from below, from points near the minima h = ``places``
+    [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack(
@@ -473,7 +477,10 @@ def _beneath(
 
 
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """Return bounds on log of the least e^{z (D_{1+z} - eps)} over real z >= 0 [PO-7]."""
+    """Bound the log of the least e^{z (D_{1+z} - epsilon)} over z >= 0, at each epsilon [PO-7].
+
+    D_{1+z} is the largest Renyi divergence of the pairs.
+    """
     parts = [part for c in pairs for part in c.parts]
     bare = {loss for loss, _ in parts if isinstance(loss, RenyiBound)}
     (only,) = bare if len(bare) == 1 else (None,)
@@ -504,9 +511,9 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
 
 
 def _row_minima(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
-    """Return the minimum in each row of a function that falls and then rises, and its argument.
+    """Search each row for the minimum of a function that falls and then rises.
 
-    Any value found is an upper bound on the minimum.
+    Return the least values found, which are upper bounds on the minima, and their arguments.
 
     Args:
         value: function of an array of shape (rows, points).

@@ -18,7 +18,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how exact outcomes are ordered and shown."""
+    """Limit the outcomes of an experiment and their precision."""
 
     digits: int = 60  # digits of e^x, which is no fraction
     # Factors e below the largest mass. Beyond, outcomes are not separated.
@@ -159,8 +159,8 @@ def experiment(mechanism: Mechanism) -> Experiment:
     Returns:
         The outcomes with their probabilities, computed to 50 digits (e^x is no fraction) and scaled
         to sum 1. Outcomes with the same likelihood ratio are merged. For the discrete Gaussian,
-        outcomes beyond a mass of about 1e-50 are merged too, which lowers the power by about as
-        little.
+        outcomes in tails of mass about 1e-50 are merged too, which lowers the power by a similar
+        amount.
 
     Raises:
         TypeError: the mechanism is of another kind (use ``tradeoff().power``).

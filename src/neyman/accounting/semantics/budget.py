@@ -32,7 +32,7 @@ from neyman.numerics.rounding import above, below
 
 @dataclass(frozen=True)
 class Limits:
-    """Set where a budget's curve is checked."""
+    """Limit the levels at which a budget's curve is checked."""
 
     least_level: float = 1e-12  # smallest level at which power is checked
     rounding_factor: float = 1.01  # allowed power divided by the Gaussian's
@@ -87,7 +87,7 @@ class PlanBudget(ABC):
         return {"kind": self.kind} | {name: exact_text(value) for name, value in numbers}
 
     def text(self) -> str:
-        """Return the plan's fields and their numbers, for a message."""
+        """Return the names and numbers of the budget, for a message."""
         return " and ".join(f"budget.{n} = {short_text(v)}" for n, v in self.numbers.items())
 
     @property
@@ -114,7 +114,7 @@ class PlanBudget(ABC):
         return self.target.admits(mechanism)
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return the limit that the budget proves for the mechanisms it admits, if any.
+        """Return the limit that each mechanism within the budget meets; None if nothing is proven.
 
         Args:
             question: epsilon at a delta, power at a level, mu, or rho.
@@ -129,12 +129,15 @@ class PlanBudget(ABC):
 
     @property
     def corner(self) -> float | None:
-        """Return the level at which `power_limit` has a corner, if any."""
+        """Return the level at which `power_limit` has a corner; None if it has none."""
         return None
 
     @property
     def claim(self) -> str:
-        """Return the claim that other curves can be compared with, or "" if there is none."""
+        """Return the claim, such as "epsilon at delta", that other curves can be checked against.
+
+        Return "" if there is none.
+        """
         return ""
 
     def claimed_by(self, curve: Tradeoff) -> bool:
@@ -147,7 +150,10 @@ class PlanBudget(ABC):
         return self.numbers.get("delta")
 
     def shortage(self, outright: Fraction) -> str:
-        """Return why keys cannot be revealed with probability ``outright``, or "" if they can."""
+        """Return the part of a message that says why keys cannot be revealed this often, or "".
+
+        ``outright``: probability that discovered keys are revealed outright.
+        """
         most = self.outright or Fraction(0)
         return f"budget.delta = {short_text(most)}" if outright > most else ""
 
@@ -172,7 +178,7 @@ class PlanBudget(ABC):
                 yield f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
-        """Yield the problems that only this kind checks."""
+        """Yield problems of the numbers that only this kind of budget has."""
         yield from ()
 
 
@@ -299,7 +305,7 @@ class Approximate(PlanBudget):
 
     @property
     def corner(self) -> float:
-        """Return the level where the two lines meet, (1 - delta) / (1 + e^epsilon)."""
+        """Return the level where `power_limit`'s two lines meet, (1 - delta) / (1 + e^epsilon)."""
         return (1 - float(self.delta)) / (1 + math.exp(min(float(self.epsilon), 700.0)))
 
     @property
@@ -371,11 +377,14 @@ class AtMost(PlanBudget):
 
     @property
     def outright(self) -> Fraction:
-        """Return the probability that `admits` leaves, 1e-12: it allows 2e-12, the noise 1e-12."""
+        """Return 1e-12, the allowed probability of revealing keys outright.
+
+        `admits` allows a delta of 2e-12. The noise uses up to 1e-12 of it.
+        """
         return Fraction(1, 10**12)
 
     def shortage(self, outright: Fraction) -> str:
-        """Return why the probability that `admits` leaves is too small, or ""."""
+        """Return the part of a message that says why 1e-12 is too small, or "" if it is not."""
         return "budget.power leaves 1e-12 for it" if outright > self.outright else ""
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
@@ -412,7 +421,7 @@ class AtMost(PlanBudget):
         return bool(np.all(reached <= allowed))
 
     def excess(self, mechanism: Described) -> float | None:
-        """Estimate log(spent / allowed) of the power at the level, to steer the search."""
+        """Estimate log(power / allowed power) at the level; None if unknown."""
         spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             return None
@@ -427,11 +436,11 @@ class AtMost(PlanBudget):
         return max(beyond, float(np.log(np.max(reached / allowed))))
 
     def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
-        """Return upper bounds on the power, and 1.01 G, at levels that decide for all from 1e-12.
+        """Return upper bounds on the power, and 1.01 G, at the levels that must be compared.
 
-        G is the Gaussian's power. Each delta(epsilon) + e^epsilon level is a line above the power.
-        Between crossings of neighboring lines, the line is straight and G is concave, so the
-        crossings decide.
+        G is the Gaussian's power. The power is below each line delta(epsilon) + e^epsilon level.
+        Between crossings of adjacent lines, this bound is straight and G is concave. So comparing
+        them at the crossings suffices.
         """
         mu = self.mu
         # From this level on 1.01 G is above 1.
@@ -455,7 +464,7 @@ class AtMost(PlanBudget):
 
 
 def _spent(mechanism: Described) -> Tradeoff:
-    """Return a mechanism's curve for both orders of neighbors, because a guarantee covers both."""
+    """Return the mechanism's curve for both orders of neighbors, as a guarantee covers both."""
     return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 
@@ -578,12 +587,10 @@ def budget_from(value: object) -> PlanBudget:
 def within_limit(
     budget: PlanBudget | None, question: Question, bound: Bound, at: float = 0.0
 ) -> Bound:
-    """Return the bound on an answer, reduced to the budget's proven limit.
+    """Return the smaller of a bound on an answer and the budget's proven limit.
 
-    A budget of epsilon 3 is met because delta at 3 is within the budget's delta. The search for the
-    smallest epsilon ends slightly above 3, by at most a relative 1e-12, and a page that rounds up
-    would print 3.01. Code that prints a number of the release uses the smaller one: both are
-    proven.
+    If a release just meets a budget of epsilon 3, the search for the smallest epsilon may end above
+    3, by at most a relative 1e-12, and a page that rounds up would print 3.01.
 
     Args:
         budget: a budget that admits the mechanism; None proves nothing.

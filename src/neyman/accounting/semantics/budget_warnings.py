@@ -13,7 +13,7 @@ from neyman.accounting.semantics.digits import plain
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when a budget counts as large."""
+    """Hold the level, power, and delta from which a budget counts as large."""
 
     level: float = 0.05
     # From this power at the level on, a release protects almost nothing.

@@ -1,9 +1,10 @@
-"""Compare posteriors with different worlds that lack the person's record.
+"""Compare posteriors with those in worlds that lack the person's record.
 
 A predicted record does not change the output's marginal distribution P_0. A default record, or no
-record, changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, which is also
-a ratio of mixtures of neighbors. The whole ratio exceeds e^eps with probability at most tail(h) +
-e^{h - eps} tail(eps - h), for every h [PO-11].
+record, changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, also a
+likelihood ratio of mixtures of neighbors. tail(h) bounds the chance that one such ratio exceeds
+e^h. The whole ratio exceeds e^eps with probability at most tail(h) + e^{h - eps} tail(eps - h), for
+every h [PO-11].
 """
 
 from __future__ import annotations
@@ -25,17 +26,16 @@ Tails = Callable[[list[Fraction]], list[Bound]]
 
 
 def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) -> list[Bound]:
-    """Bound the chance that a ratio of posteriors with two marginals exceeds e^epsilon.
+    """Bound the chance that a ratio of posteriors with two factors exceeds e^epsilon.
 
     Args:
-        tails: function from many h >= 0 to bounds on tail(h), the chance that one ratio of mixtures
-            of neighbors exceeds e^h.
+        tails: function from a list of h >= 0 to bounds on tail(h), the chance that one likelihood
+            ratio of mixtures of neighbors exceeds e^h.
         epsilons: at least 0.
         most: the largest privacy loss, or inf.
 
     Returns:
-        A probability for each epsilon; 0 from twice the pure epsilon on. The lower end is 0: no
-        such chance is claimed to be reached.
+        A probability for each epsilon; 0 from twice the pure epsilon on. The lower end is 0.
     """
     splits = [_splits(epsilon, most) for epsilon in epsilons]
     asked = sorted({h for pairs in splits for pair in pairs for h in pair})
@@ -54,7 +54,7 @@ def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) 
 
 
 def _splits(epsilon: Fraction, most: float | Fraction) -> list[tuple[Fraction, Fraction]]:
-    """Return ways to write epsilon as a sum of two nonnegative numbers."""
+    """Return pairs (h, epsilon - h) on an even grid of h, and h = ``most`` if it is smaller."""
     first = [epsilon * k / EPSILON_SPLITS for k in range(EPSILON_SPLITS + 1)]
     first += [Fraction(most)] if most < epsilon else []
     return [(h, epsilon - h) for h in first]

@@ -30,7 +30,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def value(name: str, x: Numeric) -> Fraction | float:
-    """Return ``x`` as the exact rational of its shortest decimal. Infinities stay floats.
+    """Return the exact rational of the shortest decimal of ``x``. Infinities stay floats.
 
     Args:
         name: name of ``x`` in an error.
@@ -70,8 +70,8 @@ def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
 def percent(x: Numeric, *, up: bool = True) -> str:
     """Return the proportion ``x`` in percent, rounded up (or down) to a tenth.
 
-    Near 0% and 100%, the text has two significant digits of the distance, down to 10^-9. So a
-    number that is only close is not printed as "0%" or "100%".
+    Near 0% and 100%, the distance from it has two significant digits, down to 10^-9. So a number
+    that is only close is not printed as "0%" or "100%".
 
     Raises:
         ValueError: ``x`` is outside [0, 1].
@@ -154,7 +154,7 @@ def _decimal_text(x: Fraction, places: int, up: bool) -> str:
 
 
 def cases(x: Fraction, size: int, up: bool = True) -> int:
-    """Return x * 10^size, the number of cases in 10^size, rounded up (or down)."""
+    """Return x * 10^size, the number of cases among 10^size, rounded up (or down)."""
     return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
 
 
@@ -195,7 +195,7 @@ def out_of(size: int) -> str:
 
 
 def size_for_level(level: Fraction) -> int:
-    """Return the smallest size of at least 2 for which level * 10^size is a whole number."""
+    """Return the smallest n of at least 2 for which level * 10^n is a whole number."""
     size = 2
     while (level * 10**size).denominator != 1:
         size += 1
@@ -203,7 +203,10 @@ def size_for_level(level: Fraction) -> int:
 
 
 def size_for_power(b: Fraction) -> int:
-    """Return the smallest size of at least 2 for which "in 10^size" rounds b up by at most 5%."""
+    """Return the smallest n of at least 2 for which "k in 10^n" rounds b up by at most 5%.
+
+    Up to n = 4, it also avoids "10^n in 10^n" for b below 1.
+    """
     size = 2
     while cases(b, size) > b * 10**size * Fraction(21, 20):
         size += 1
@@ -213,7 +216,7 @@ def size_for_power(b: Fraction) -> int:
 
 
 def factor_of(e: Fraction) -> str:
-    """Return e^e as text, rounded up to three digits."""
+    """Return e^x as text for x = ``e``, rounded up to three digits."""
     if e == 0:
         return "1"
     exact = _WIDE.divide(Decimal(e.numerator), Decimal(e.denominator))
@@ -225,7 +228,7 @@ def factor_of(e: Fraction) -> str:
 
 
 def plain(number: Fraction) -> str:
-    """Return a number as text: exact if twelve digits or a short fraction suffice, else "about"."""
+    """Return a number as text: exact in 12 digits or as a short fraction, else "about ..."."""
     ends = Decimal(number.numerator), Decimal(number.denominator)
     if Fraction(short := Context(prec=12).divide(*ends)) == number:
         return plain_decimal(short)

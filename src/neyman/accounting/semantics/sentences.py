@@ -113,7 +113,10 @@ def training(level: Numeric, power: Numeric, sees: str = "every training step") 
 def _test(
     level: Numeric, power: Numeric, wrong: str, right: str, guess: str, despite: str = ""
 ) -> str:
-    """Write a test's level and power in words: its error, its success, and guessing."""
+    """Write a test's level and power in words: its error, its success, and guessing.
+
+    ``wrong``, ``right``, and ``guess`` are phrases before the rates.
+    """
     a = given_level(level)
     b = proportion("power", power)
     if b < proportion("level", level):
@@ -208,7 +211,10 @@ def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = ""
 
 
 def _frequency(x: Fraction, *, up: bool = True) -> str:
-    """Write "25% of the time", or "1 time in 10,000" if rare. If rounded down, use two digits."""
+    """Write "25% of the time", or "1 time in 10,000" if rare.
+
+    If not ``up``, a rare rate is rounded down to two digits.
+    """
     if x >= _RARE_PROBABILITY:
         return f"{percent(x, up=up)} of the time"
     if x.numerator == 1:
@@ -233,7 +239,7 @@ def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
 
 
 def about(attributes: Sequence[str], within: str | None) -> str:
-    """Name a claim by its subject matter: "county within a known state"."""
+    """Name a claim by its attributes: "county within a known state"."""
     names = " and ".join(attributes)
     return f"{names} within a known {within}" if within else names
 
@@ -264,6 +270,7 @@ def claim(
     """Write the kind of claim that the guarantee covers, given the neighboring relation.
 
     Args:
+        rows: the most records of one subject.
         held: the attributes that exact totals fix.
     """
     if neighboring == "replace-one":
@@ -281,7 +288,7 @@ def claim(
 def change(
     neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
 ) -> str:
-    """Write the difference of neighbors: "with one person’s record replaced by any other"."""
+    """Write how neighbors differ: "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
         return f"with {what} replaced by any other{_same(held)}"
@@ -400,12 +407,13 @@ def _capital(text: str) -> str:
 
 
 def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
-    """Write how often a prior grows above a posterior, from ``posterior_chance``.
+    """Write how often a belief in a claim grows from a prior to above a posterior.
 
     Args:
         prior: prior probability of a claim, in (0, 1); printed rounded down.
         posterior: posterior probability, at least the prior; printed rounded up.
-        probability: upper bound on the chance of exceeding the posterior; rounded up.
+        probability: upper bound on the chance of exceeding the posterior, from
+            ``posterior_chance``; rounded up.
 
     Returns:
         For .01, .5 and .002: "Of claims about one person with a prior of 1%, at most 0.2% have a
@@ -437,7 +445,7 @@ def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
 
 
 def _share(x: Fraction) -> str:
-    """Write a probability in percent, or as "12 in 10 million" if rare; rounded up."""
+    """Write a probability, rounded up: in percent, or as "12 in 10 million" if rare."""
     return percent(x) if x >= _RARE_PROBABILITY else chance(x)
 
 
@@ -467,7 +475,9 @@ def gdp(mu: Numeric) -> str:
 
 
 def safe_mu(mu: Numeric, levels: tuple[float, float]) -> str:
-    """Write the safe mu of a range of levels in words, with the power at the lowest level.
+    """Write that no test at these levels has more power than under mu-GDP.
+
+    The sentence has the power at the lowest level.
 
     Args:
         mu: an upper bound, at least 0.
@@ -494,7 +504,7 @@ def zcdp(rho: Numeric) -> str:
 
 
 def renyi(order: Numeric, divergence: Numeric) -> str:
-    """Write a Renyi guarantee in one line: it adds up, and it bounds the growth of a belief.
+    """Write a Renyi guarantee in one line, with what it says about the growth of a belief.
 
     Args:
         order: a, above 1 and finite.
@@ -530,10 +540,10 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
 
 
 def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
-    """Write (epsilon, delta) as beliefs: above twice the factor e^epsilon, twice delta.
+    """Write (epsilon, delta) as a sentence on beliefs, with the factor 2 e^epsilon.
 
-    By the curve of (epsilon, delta), a posterior exceeds its counterfactual by more than e^{epsilon
-    + x} with probability at most delta / (1 - e^-x). Here x is log 2.
+    A posterior exceeds e^{epsilon + x} times its counterfactual with probability at most delta / (1
+    - e^-x). Here x is log 2, so the probability is 2 delta.
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
@@ -564,7 +574,7 @@ _LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # rounded up
 
 
 def _tenfold(log_chance: Fraction | float) -> str:
-    """Write the chance e^x, rounded up, that a belief grows tenfold, or that there is no limit."""
+    """Write how often a belief grows tenfold, from the log of an upper bound on the chance."""
     if log_chance >= 0:
         return "It gives no limit on how often a belief about one person grows tenfold."
     p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))

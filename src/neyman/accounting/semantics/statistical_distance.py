@@ -1,7 +1,7 @@
 """Bound the distance of two whole posteriors, with and without one person's record.
 
-Kasiviswanathan and Smith 2014 use the statistical distance of the attacker's posterior over
-datasets from a second posterior. The second posterior assumes that a default record replaced the
+Kasiviswanathan and Smith 2014 compare the attacker's posterior over datasets with a second
+posterior, by statistical distance. The second posterior assumes that a default record replaced the
 person's, for the same output. Their theorem for (epsilon, delta) needs a small epsilon and a delta
 far below 1 / n. The bounds here [PO-12, PO-13, PO-14] are our own, for any curve and one person.
 """
@@ -90,7 +90,10 @@ def posterior_distance(guarantee: Described, chance: float | Fraction) -> Bound:
 
 
 def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
-    """Return the bound for each h, rounded up [PO-14]; 1 if no bound holds."""
+    """Return the bound for each h in ``heights``, rounded up [PO-14]; 1 if no bound holds.
+
+    ``allowed``: the chance of a larger distance.
+    """
     bounds: list[float] = []
     for h, chance in zip(heights, tails(f, [Fraction(h) for h in heights]), strict=True):
         tail = chance.upper

@@ -1,4 +1,4 @@
-"""Write a sentence for each claim that no command checks. The custodian is responsible for them."""
+"""Write sentences on claims that no command checks, for which the custodian is responsible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def one_row_each(subject: str, column: str | None) -> str:
         column: the column that names the unit, or None.
 
     Returns:
-        "" if a column names the unit, or if the unit's name means a row.
+        The sentence. "" if ``column`` is given, or if ``subject`` means a row, such as "record".
     """
     if column is not None or subject.strip().casefold() in ROW_WORDS:
         return ""
@@ -21,13 +21,13 @@ def one_row_each(subject: str, column: str | None) -> str:
 
 
 def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> str:
-    """Write the warning for a plan without its unit's column or number of rows.
+    """Write the warning for a plan with neither its unit's column nor the most rows per unit.
 
     Args:
         rows_given: True if the plan states ``rows``.
 
     Returns:
-        "" if the plan states either, or if the unit's name means a row.
+        The warning. "" if the plan states either, or if ``subject`` means a row.
     """
     assumed = one_row_each(subject, column)
     if rows_given or not assumed:

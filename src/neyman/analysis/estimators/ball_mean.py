@@ -32,7 +32,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of a mean, and sizes whose sums fit into 64 bits."""
+    """Hold the grid of a mean, and limit sizes so that sums fit into 64 bits."""
 
     grid_units: int = 1 << 24  # units in the radius
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
@@ -103,7 +103,7 @@ def mean(
 
 
 class BallRows(Protocol):
-    """Represent records that are read in slices, after the charge."""
+    """Represent records that are read in slices, after the ledger is charged."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +117,10 @@ class BallRows(Protocol):
 def mean_of_array(
     array: NDArray[Any] | BallRows, flat: bool, radius: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
-    """Return the mean of records of a checked shape. flat: True if each record is one number."""
+    """Return the private mean of records. The caller has checked their shape.
+
+    ``flat``: True if each record is one number. ``paid``: the arguments of `Shared`.
+    """
     if relation_of(paid) == "replace-one":
         return _known_size(array, flat, radius, budget, paid)
     return _unknown_size(array, flat, radius, budget, paid)
@@ -192,7 +195,10 @@ def _known_size(
 def _unknown_size(
     array: NDArray[Any] | BallRows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
-    """Release the noisy sum and a noisy number of records. No bound on the error is proven."""
+    """Estimate the mean from a noisy sum and a noisy number of records. No error bound is proven.
+
+    ``exact``: the radius.
+    """
     size, radius = 1 if flat else array.shape[1], float(exact)
     weight = max(1, round(LIMITS.grid_units * size**-0.25))  # units per counted record [EM-5]
     # Round the norm of the shift up to an integer, so that one coordinate describes the pair.
@@ -250,7 +256,7 @@ def _unknown_size(
 
 
 def _ends(value: Number, width: float, radius: float) -> tuple[Number, Number]:
-    """Return both ends of the interval, clipped to the ball's coordinates, in the value's shape."""
+    """Return value -+ width, clipped to [-radius, radius], in the shape of ``value``."""
     low = np.clip(np.asarray(value) - width, -radius, radius)
     high = np.clip(np.asarray(value) + width, -radius, radius)
     flat = np.ndim(value) == 0

@@ -24,7 +24,7 @@ from neyman.publishing.tables.estimates import standard_error
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of bins, and the error margin of intervals."""
+    """Limit the number of bins, and hold the error margin of intervals."""
 
     bins: int = 10**6
     relative_slack: float = 1e-9  # more than the rounding of a binomial limit

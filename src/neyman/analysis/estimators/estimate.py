@@ -32,7 +32,7 @@ Limits = Callable[[float, About], tuple[Number, Number]]
 class Estimate:
     """Represent a private estimate with its errors and the receipt of its guarantee.
 
-    All its content follows from noisy statistics and public arguments, so it can be published.
+    All its content is computed from noisy statistics and public arguments, so it can be published.
 
     Args:
         name: name of the estimator, such as "mean".
@@ -46,7 +46,7 @@ class Estimate:
         covers: one sentence on the parameter that an interval covers.
         limits: a function that returns the ends of an interval.
         largest_error: upper bound on the estimator's root mean squared error on its worst
-            distribution, or None.
+            distribution, or None if unknown.
         problem: the arguments of `least_error` without its budget, or None if no bound is proven.
 
     Examples:
@@ -105,9 +105,9 @@ class Estimate:
 
     @cached_property
     def least(self) -> Bound | None:
-        """Bound the least mean squared error of any release that is as private.
+        """Return the bound of `least_error` on releases at least as private, or None.
 
-        The bound is the bound of `least_error` for this estimate's mechanism, or None.
+        It bounds their mean squared errors.
         """
         if self.problem is None:
             return None
@@ -141,7 +141,7 @@ class Estimate:
 
 
 def shaped(values: NDArray[Any], flat: bool) -> Number:
-    """Return the only number of an array if ``flat``, else a read-only copy of the array."""
+    """Return the single entry of an array as a float if ``flat``, else a read-only copy."""
     if flat:
         return float(values.reshape(-1)[0])
     return fixed(values)

@@ -31,7 +31,7 @@ Places = list[list[int | None]]
 
 
 class Reference(TypedDict, total=False):
-    """Hold what an estimate states about its error on evenly spaced values, the reference."""
+    """Hold an estimate's fields about its error on evenly spaced values, the reference data."""
 
     largest_error: float | None
     problem: Mapping[str, object]
@@ -39,7 +39,7 @@ class Reference(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest grid, and the sizes of the reference problem."""
+    """Limit the grid, and the sizes of the reference problem."""
 
     quantiles: int = 1000
     points: int = 1 << 53  # doubles represent every integer up to here
@@ -140,7 +140,7 @@ def quantile(
         arguments["records"] = n
 
     def rate_of(level: Fraction) -> Fraction:
-        """Return a draw's rate: the released rate / the largest change of a distance [EM-6]."""
+        """Return a draw's rate: the released rate / the most that a record changes d(t) [EM-6]."""
         return released.rate if n is not None else released.rate / max(level, 1 - level)
 
     def noisy(bits: Bits) -> Places:
@@ -191,9 +191,10 @@ def quantile(
 
 
 def _end(grid: Grid, place: int | None, side: int) -> float:
-    """Return an interval's end, one step outside its place. It is infinite on the grid's edge.
+    """Return an interval's end, one step outside grid point ``place``, or infinite at the edge.
 
-    place: index of a grid point. side: -1 for a lower end, 1 for an upper end.
+    ``place``: index of the drawn point; None for an infinite end. ``side``: -1 for a lower end, 1
+    for an upper.
     """
     if place is None or place == (0 if side < 0 else grid.last):
         return side * math.inf
@@ -205,7 +206,7 @@ def _value(grid: Grid, place: int | None) -> float:
 
 
 def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> Reference:
-    """Return the error on evenly spaced values, and the problem of `least_error` for them."""
+    """Return the error on n evenly spaced values, with its `least_error` problem, or {}."""
     if n is None:
         return {}
     largest = _reference_error(n, level, points, float(rate))
@@ -236,11 +237,11 @@ def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np
 def _quantile_release(
     budget: Budget, levels: Sequence[Fraction], n: int | None, points: int, miss: Fraction | None
 ) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
-    """Return the mechanism of the release, and which levels to draw for each quantile.
+    """Return the mechanism of the release, and the levels to draw for each quantile.
 
-    The rate with all ends shows which ends have too few records. These ends are dropped, and the
-    other draws share the budget again. A larger rate needs fewer records, so the remaining ends
-    stay finite. Only public numbers decide this. n is None if it is secret.
+    At first, each quantile has three draws: its value and both ends of its interval. Ends with too
+    few records are dropped (None), and the other draws share the budget again. A larger rate needs
+    fewer records, so other ends stay finite. Only public numbers decide. n is None if secret.
     """
     if n is None or miss is None:
         rate = 1 / _scale(budget, len(levels))
@@ -277,7 +278,7 @@ def _miss(confidence: object, relation: Neighboring) -> Fraction | None:
 
 
 def _scale(budget: Budget, draws: int) -> Fraction:
-    """Return 1 / rate for draws that together meet a budget."""
+    """Return 1 / rate, the scale at which ``draws`` draws together meet a budget."""
     check_budget(budget, "ny.pure(1) or ny.gdp(1)")
     one = calibrate_exact(lambda scale: InverseSensitivity(1 / scale), budget)
     if draws == 1:
@@ -294,7 +295,10 @@ def _scale(budget: Budget, draws: int) -> Fraction:
 def _ends_of(
     level: Fraction, n: int, points: int, rate: float, miss: Fraction
 ) -> tuple[Fraction | None, Fraction | None]:
-    """Return the levels of the quantiles drawn as ends; None if an end is infinite [EM-7]."""
+    """Return the levels of the quantiles that are drawn as the lower and the upper end [EM-7].
+
+    None if an end is infinite.
+    """
     share = float(miss) / 4  # for sampling and for noise, at each end
     ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)
     q, asked = float(level), share * (1 - LIMITS.rounding_share)
@@ -313,7 +317,7 @@ def _ends_of(
 
 
 def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float | None:
-    """Return the root mean squared error on evenly spaced values, in spacings [EM-8].
+    """Return the root mean squared error on n evenly spaced values, in spacings [EM-8].
 
     Return None if the grid is too coarse, or if too many ranks matter.
     """

@@ -1,8 +1,8 @@
 """Compute least squares from noisy sums of products: integer rows, a ridge, and intervals.
 
 A row is (c, c x / radius, c y / bound) with c = min(1, radius / |x|). So a long row shrinks
-together with its constant and its target, and the linear model still holds for it. Each part is
-rounded to integers with an exact limit on its length. The sums are exact.
+together with its constant and its target, and the linear model still holds for it. The constant,
+the features, and the target are rounded to integers with exact limits on their lengths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RADIUS_UNITS = 1 << 15  # units in the radius, and in the bound
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of least squares, and the sizes that floats represent exactly."""
+    """Hold the grid of least squares, and limit sizes so that floats are exact."""
 
     rough_units: int = 1 << 20  # units of a rough norm
     # Rows of a product: its sums are below 2^16 2^30 = 2^46, exact in floats.
@@ -75,10 +75,10 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
 
 
 def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
-    """Return a square that bounds the squared Frobenius norm of each change of `moments` [RE-2].
+    """Bound the squared Frobenius norm of the change of `moments` between neighbors [RE-2].
 
-    Its root is an integer, which adds less than 1e-9. So noise on one coordinate has the same
-    curve.
+    The bound is rounded up to the square of an integer, by less than a relative 1e-9. So a shift of
+    one coordinate by this integer has the same curve.
 
     Args:
         neighboring: the bound is 2 R^4 under "replace-one" and R^4 under "add-remove". R^2 = (2 +
@@ -103,9 +103,9 @@ class Fit:
     """Hold coefficients in units of the clipped rows, the constant first, with their errors.
 
     Args:
-        coefficients: with the ridge.
+        coefficients: the fit with the ridge.
         ridge: the number added to the diagonal of the second moments.
-        center: coefficients without the ridge, the center of the population's intervals.
+        center: the fit without the ridge, the center of intervals about the population.
         standard_error: standard errors of ``center``, with sampling and noise. Infinite if the
             noise may be as large as the second moments.
         noise_error: standard errors of ``center``, with noise alone.
@@ -123,7 +123,7 @@ class Fit:
 
 
 def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
-    """Fit a linear model to noisy second moments. It reads no other data [RE-3] [RE-5].
+    """Fit a linear model to noisy second moments, without other data [RE-3] [RE-5].
 
     Args:
         noisy: the second moments of features and target plus symmetric noise, the target last.
@@ -173,10 +173,10 @@ def population_width(fit: Fit, rows: float, miss: float) -> Floats:
 
 
 def data_region(noisy: Floats, sigma: float, miss: float) -> tuple[Floats, Floats]:
-    """Return center and half widths that cover the clipped rows' own coefficients: proven [RE-6].
+    """Return the center and half widths of proven intervals about the clipped rows' own fit [RE-6].
 
-    All coordinates together are covered with probability 1 - miss over the noise alone, for all
-    data. Half widths are infinite if the noise may be as large as the second moments.
+    For all data, the intervals cover all coordinates together with probability 1 - miss over the
+    noise. Half widths are infinite if the noise may be as large as the second moments.
     """
     a, c = noisy[:-1, :-1], noisy[:-1, -1]
     size = len(a)

@@ -48,7 +48,7 @@ SLOPE_ERROR = 2.0**-48
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of the search for a fit."""
+    """Limit the search for a fit."""
 
     least_step_share: float = 2.0**-60  # smallest share of a Newton step
     sufficient_share: float = 0.1  # share of the fall that a Newton step guarantees
@@ -82,12 +82,12 @@ class RegressionLoss:
 
 
 def _corner(t: Floats, width: float) -> Floats:
-    """Return t^2 / 2 up to the width, and its tangent line beyond."""
+    """Return t^2 / 2 for t <= width, and its tangent line beyond."""
     return np.where(t <= width, t * t / 2, width * (t - width / 2))
 
 
 def huber(width: float) -> RegressionLoss:
-    """Return Huber's loss of y - eta: a square up to the width, and a line beyond it."""
+    """Return Huber's loss of y - eta: quadratic up to ``width`` in size, and linear beyond."""
     return RegressionLoss(
         lambda eta, y: _corner(np.abs(eta - y), width),
         lambda eta, y: np.clip(eta - y, -width, width),
@@ -98,7 +98,7 @@ def huber(width: float) -> RegressionLoss:
 
 
 def smooth_hinge(width: float) -> RegressionLoss:
-    """Return the hinge loss of a margin below 1. A square of this width replaces its corner."""
+    """Return the hinge loss max(0, 1 - eta) with a quadratic corner of this width."""
     return RegressionLoss(
         lambda eta, _: _corner(np.maximum(1 - eta, 0.0), width) / width,
         lambda eta, _: np.clip((eta - 1) / width, -1.0, 0.0),
@@ -109,9 +109,9 @@ def smooth_hinge(width: float) -> RegressionLoss:
 
 
 def poisson(bound: float) -> RegressionLoss:
-    """Return the Poisson loss divided by the bound, with a rate that stops at the bound.
+    """Return the Poisson loss divided by ``bound``. Beyond the rate e^eta = bound, it is linear.
 
-    y is divided by the bound, too, so slopes are from -1 to 1.
+    The argument y is the count divided by ``bound``, so slopes are from -1 to 1.
     """
     top = math.log(bound)
 
@@ -268,7 +268,7 @@ def _loss(name: LossName, bound: float, width: float | None) -> tuple[Regression
 def _rows(
     name: LossName, x: Floats, y: Floats, radius: float, bound: float, intercept: bool
 ) -> tuple[Floats, Floats]:
-    """Return the rows v, and y in units of the bound. A record that is not finite has v = 0."""
+    """Return the rows v, and y / bound. A record with a number that is not finite has v = 0."""
     labels = y if name == "smooth hinge" else np.where(np.isfinite(y), 1.0, np.nan)
     rows = signed_rows(x, labels, radius, intercept)
     if name == "smooth hinge":
@@ -280,7 +280,10 @@ def _rows(
 def accuracy(
     rows: int, size: int, penalty: float, intercept: bool, loss: RegressionLoss
 ) -> FitAccuracy:
-    """Choose limits of a fit. Search and rounding add about 1% to its largest move [LM-2]."""
+    """Choose the search's tolerance and the grid of a fit [LM-2].
+
+    They add about 1% to the fit's largest change between neighbors.
+    """
     length = math.sqrt(1 + intercept)
     move = 2 * loss.steepest * length / (rows * penalty) * LOGISTIC_FIT_LIMITS.rounding_factor
     reach = loss.steepest * length / penalty
@@ -291,8 +294,8 @@ def accuracy(
 def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: RegressionLoss) -> Lanes:
     """Return the fit in grid units, each coordinate rounded [LM-2].
 
-    A step goes along Newton's direction. It is halved until F or the norm of its gradient falls by
-    a share of the fall that the direction guarantees.
+    A step along Newton's direction is halved until F, or the norm of its gradient, falls by a fixed
+    share of the decrease that the derivative predicts.
 
     Raises:
         NotConverged: after ``aim.steps`` steps.
@@ -332,7 +335,10 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: Regress
 
 
 def _rounding(size: int, length: float, penalty: float, norm: float, loss: RegressionLoss) -> float:
-    """Bound the norm of the error of a computed gradient at a point w of this norm [LM-2]."""
+    """Bound the error's norm of a gradient computed at a point w with |w| = ``norm`` [LM-2].
+
+    ``size`` is the dimension, and ``length`` the largest norm of a row.
+    """
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
     of_argument = product + 4 * DOUBLE_ROUNDING * (norm * length + 1)
     of_slope = loss.most_curvature * of_argument + SLOPE_ERROR

@@ -46,7 +46,7 @@ from neyman.numerics.raw_values import as_floats, entries_of, one_per_record, ve
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest inputs of a logistic model."""
+    """Limit the inputs of a logistic model."""
 
     records: int = 10**9
     budget_ratio: int = 10  # the fit's squared mu divided by its curvature's
@@ -206,7 +206,7 @@ def logistic(
 
 
 def check_records(n: int, size: int, name: str, count: int, intercept: object) -> None:
-    """Refuse n rows of ``size`` features that do not fit ``count`` targets of this name."""
+    """Refuse n rows of ``size`` features that do not fit ``count`` targets named ``name``."""
     if count != n:
         raise ValueError(f"{name} has {count} records and x has {n}; give one per row of x")
     if size > LIMITS.features:
@@ -218,7 +218,7 @@ def check_records(n: int, size: int, name: str, count: int, intercept: object) -
 
 
 def _signs(labels: NDArray[Any], classes: Sequence[Any]) -> Floats:
-    """Return 0 and 1 for the two classes, and NaN for any other label."""
+    """Return 0 for the first class, 1 for the second, and NaN for any other label."""
     signs = np.full(len(labels), math.nan)
     for sign, label in enumerate(classes):
         if labels.dtype.kind in "fiubUS":
@@ -243,7 +243,7 @@ class LogisticFit:
         value: the noisy fit.
         error: standard errors of the value about the population. None without the curvature.
         deviation: standard deviation of the noise in each coordinate.
-        beyond: the distance that rounding and the search add.
+        beyond: the largest distance that rounding and the search add.
         longest: the largest length of a fit.
         scale: the factor of each coefficient from the fit's units to the records' units.
     """
@@ -295,7 +295,7 @@ def _sampling_variance(
     """Approximate the sampling variance of each coordinate of the fit [LO-8].
 
     Args:
-        bent, squares: the noisy sums of `curvature`.
+        bent, squares: the two results of `curvature`, with noise.
         w: the point at which the sums were taken.
         sigma: standard deviation of the noise on their diagonals; sigma / sqrt(2) elsewhere.
 

@@ -1,4 +1,4 @@
-"""Fit a penalized logistic regression with a proven error, and bound how far the fit can move.
+"""Fit a penalized logistic regression with a proven error, and bound its change by one record.
 
 F(w) = mean of log(1 + exp(-v'w)) + penalty / 2 |w|^2 over rows v of norm at most R. A row v is the
 label times the features. Newton steps have a proven decrease. They end when the computed gradient
@@ -24,7 +24,7 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of a logistic fit, and the sizes that floats represent exactly."""
+    """Hold the grid of a logistic fit, and limit sizes so that floats are exact."""
 
     # Units in the radius; a power of two, so that rows are exact in floats.
     grid_units: int = 1 << 16
@@ -94,7 +94,7 @@ def gradient_width(reach: float) -> float:
 
 
 def _box_bound(boxes: Floats) -> Floats:
-    """Bound the square of that distance in each box. Columns are the ends of |w|, of a, of b."""
+    """Bound the square of `gradient_width`'s distance per box. Columns: ends of |w|, a, and b."""
     sizes: list[Floats] = []
     for last in (boxes[:, 3], boxes[:, 5]):
         sine = np.sin(last)
@@ -122,7 +122,10 @@ def largest_move(rows: int, penalty: float, intercept: bool) -> float:
 
 
 def most_length(penalty: float) -> float:
-    """Bound the norm of a fit from above: penalty |w|^2 is a mean of t / (1 + e^t) [LO-2]."""
+    """Bound the norm of a fit w from above [LO-2].
+
+    penalty |w|^2 is a mean of t / (1 + e^t), which is at most 0.27847.
+    """
     return math.sqrt(LIMITS.peak / penalty) * LIMITS.rounding_factor
 
 
@@ -131,10 +134,10 @@ class FitAccuracy:
     """Hold the limits of the search, the grid, and the sensitivity, chosen without the data.
 
     Args:
-        gradient: the largest norm of a fit's gradient, rounding included.
+        gradient: the largest norm of F's gradient at the end of the search, rounding included.
         unit: unit of the released grid, a power of two.
-        squared_shift: a square number that bounds the squared norm of each change of the rounded
-            fit, in units. Because it is a square, noise on one coordinate has the same curve.
+        squared_shift: a square number that bounds the squared norm of a change of the rounded fit,
+            in units. As it is a square, an integer shift of one coordinate has the same curve.
         steps: a number of Newton steps that always suffices.
     """
 
@@ -145,7 +148,10 @@ class FitAccuracy:
 
 
 def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> FitAccuracy:
-    """Choose limits of a fit. Search and rounding add about 1% to its largest move [LO-4]."""
+    """Choose the search's tolerance and the grid of a fit [LO-4].
+
+    They add about 1% to the fit's largest change between neighbors.
+    """
     move = largest_move(rows, penalty, intercept)
     length = math.sqrt(1 + intercept)
     reach = most_length(penalty)
@@ -156,7 +162,7 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> FitAccura
 
 
 def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int) -> FitAccuracy:
-    """Choose limits for a fit that moves by at most ``move`` [LO-4].
+    """Choose the tolerance and the grid, for a fit that moves by at most ``move`` [LO-4].
 
     Args:
         move: largest move of the exact fit.
@@ -201,7 +207,7 @@ def fit(rows: Floats, penalty: float, aim: FitAccuracy) -> Lanes:
 
 
 def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
-    """Return the mean of weight times row. Chunks are summed in floats, and their sum is exact."""
+    """Return the mean of weight times row. Chunks are summed in floats, and their sums exactly."""
     parts = np.array([
         weights[start : start + LIMITS.chunk_rows] @ rows[start : start + LIMITS.chunk_rows]
         for start in range(0, len(rows), LIMITS.chunk_rows)
@@ -210,7 +216,10 @@ def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
 
 
 def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
-    """Bound the norm of the error of a computed gradient at a point w of this norm [LO-3]."""
+    """Bound the error's norm of a gradient computed at a point w with |w| = ``norm`` [LO-3].
+
+    ``size`` is the dimension, and ``length`` the largest norm of a row.
+    """
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
     of_sum = 1.01 * LIMITS.chunk_rows * DOUBLE_ROUNDING
     term = product / 4 + LIMITS.sigmoid_error + of_sum + 4 * DOUBLE_ROUNDING
@@ -218,7 +227,9 @@ def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
 
 
 def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:
-    """Return the sums of 4 p (1 - p) z z^T and of p^2 z z^T in integer units, p = s(-v'w) [LO-7].
+    """Return the sums of 4 p (1 - p) z z^T and of p^2 z z^T in integer units [LO-7].
+
+    p = 1 / (1 + e^{v'w}).
 
     z is the row v, rounded toward 0 to multiples of 2^-10. The first sum gives the loss's curvature
     at w. The second gives the mean square of its gradients. Each term depends on its own row and w
@@ -236,7 +247,7 @@ def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:
 
 
 def curvature_shift(intercept: bool) -> int:
-    """Return a square that bounds the squared norm of a change of `curvature` (replace-one)."""
+    """Bound the squared norm of the change of `curvature` by a square number (replace-one)."""
     longest = ((1 + intercept) * LIMITS.curvature_units**2) ** 2  # |z|^4
     weights = LIMITS.weight_units**2 * 27 // 25  # 16 p^2 (1 - p)^2 + p^4 <= 1.073, and rounding
     return (math.isqrt(2 * weights * longest) + 1) ** 2

@@ -49,7 +49,7 @@ class Statistic(Generic[Noisy]):
         draw: a function from random bits to the noisy statistic. It reads the private data.
         published: a function from the noisy statistic to the receipt's content, as JSON types. It
             reads only the noisy statistic.
-        proof: name of the certificate that proves the guarantee.
+        proof: name of the page of certificates that proves the guarantee.
         kind: the kind of the release. A test has a public n, so its relation is "replace-one".
     """
 
@@ -134,7 +134,7 @@ class Statistic(Generic[Noisy]):
         return payer, price
 
     def _check_unit(self, account: Account, neighboring: Neighboring) -> None:
-        """Refuse a dataset whose unit the mechanism does not protect."""
+        """Refuse a dataset with another neighboring relation, or several rows per privacy unit."""
         if account.neighboring != neighboring:
             if self.kind == "test":
                 raise ValueError(
@@ -152,7 +152,7 @@ class Statistic(Generic[Noisy]):
             )
 
     def _draft(self, paid: Shared) -> EstimateReceipt | TestReceipt:
-        """Return the receipt without a result. It does not depend on the data."""
+        """Return the receipt before the result and the charge. It does not depend on the data."""
         content: dict[str, Any] = {
             "arguments": dict(self.arguments),
             "dataset": paid.get("dataset"),

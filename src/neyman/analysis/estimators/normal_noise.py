@@ -19,7 +19,7 @@ from neyman.noise import Bits, rounded_gaussian
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of the search for sigma."""
+    """Limit the search for sigma."""
 
     rounding_share: float = 1e-9  # relative, more than the rounding of each formula here
     tries: int = 40
@@ -31,7 +31,7 @@ BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)  # shares of a miss for sampling; th
 
 
 def check_budget(budget: object, examples: str = "ny.gdp(1) or ny.zcdp(0.5)") -> None:
-    """Refuse an object that is not a budget."""
+    """Refuse an object that is not a budget. ``examples``: budgets that the error names."""
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as {examples}")
 
@@ -42,7 +42,8 @@ def least_noise(
     """Return the least rounded Gaussian noise certified to meet a budget.
 
     Args:
-        squared_norm: the largest squared l2 norm of a shift, in squared units of the grid.
+        squared_norm: the largest squared l2 norm of the change by one record, in squared units of
+            the grid.
         beside: another mechanism that is released within the same budget.
 
     Raises:
@@ -79,7 +80,7 @@ def least_noise(
 
 
 class TooMuchNoise(ValueError):
-    """Refuse noise that is too large for the sampler, in units of the grid."""
+    """Refuse noise whose standard deviation, in units of the grid, is too large for the sampler."""
 
 
 def _noise(variance: Fraction, squared_norm: int) -> RoundedGaussian:
@@ -116,7 +117,7 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
 
 
 def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
-    """Return a symmetric matrix of rounded noise, with half the variance off the diagonal [RE-2].
+    """Return a symmetric matrix of rounded noise with half the variance off the diagonal [RE-2].
 
     Args:
         sigma_squared: the variance on the diagonal, in squared units of the grid.

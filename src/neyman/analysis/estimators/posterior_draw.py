@@ -38,8 +38,8 @@ def posterior_draw(
     In the model, n records are normal with mean m and a known variance v, and m is normal with mean
     0 and variance t. Given records clipped to [-radius, radius], m is normal with precision p = n /
     v + 1 / t and mean sum / (v p). A draw adds normal noise of variance v^2 p to the sum and
-    divides by v p. So it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The sum is an
-    integer, and the noise is an exact draw, rounded to integers.
+    divides by v p. So it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The sum is
+    rounded to a grid, and the noise is an exact draw, rounded to this grid.
 
     There is no budget: the model sets the noise. A larger variance gives a tempered posterior and
     more privacy.

@@ -35,7 +35,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest numbers of records and features of a regression."""
+    """Limit the numbers of records and features of a regression."""
 
     records: int = 1 << 32  # their second moments stay below 2^62
     features: int = 2000

@@ -38,7 +38,7 @@ GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest sizes at which products of integers stay exact."""
+    """Limit sizes so that products of integers stay exact."""
 
     dimension: int = 1024
     squares_sum: int = 1 << 61  # largest sum of squares
@@ -64,7 +64,7 @@ Sums = tuple[Lanes, Lanes, int]
 
 @dataclass(frozen=True)
 class _MomentPlan:
-    """Hold the noise of the sums. Each weight sets how exactly its sum is released."""
+    """Hold the noise of the sums. A sum is multiplied by its weight before noise is added."""
 
     noise: RoundedGaussian
     grid: int  # units in the radius
@@ -208,7 +208,7 @@ def _of_known_size(
 def _of_unknown_size(
     sums: Sums, receipt: Mapping[str, Any], plan: _MomentPlan, centered: bool, radius: float
 ) -> Estimate:
-    """Return the estimate from noisy sums divided by a noisy number of records [EM-13]."""
+    """Return the estimate under add-remove: noisy sums / a noisy number of records [EM-13]."""
     (squares, total, records), size = sums, len(sums[1])
     noise, grid, weight, of_number = plan.noise, plan.grid, plan.weight, plan.of_number
     unit = radius / grid
@@ -261,7 +261,10 @@ def _of_unknown_size(
 
 
 def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
-    """Return a bound on each entry's sampling error, times the root of the number of records."""
+    """Return a bound on each entry's sampling error times sqrt(number of records).
+
+    ``diagonal``: True on the diagonal.
+    """
     part = np.where(diagonal, 2.0, 1.0) if centered else np.full(diagonal.shape, 0.5)
     return part * radius * radius
 
@@ -269,7 +272,10 @@ def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
 def _over(
     sums: Lanes, around: Floats, least: int, most: int, unit: float, beyond: float
 ) -> tuple[Floats, Floats]:
-    """Bound sums divided by a number from least to most. The sums err by at most ``around``."""
+    """Bound unit * sums / n for n from ``least`` to ``most``.
+
+    ``around``: largest error of the sums. ``beyond``: further error of the quotient.
+    """
     ends = [(sums + side * around) * (unit / n) for side in (-1, 1) for n in (least, most)]
     return np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
 
@@ -293,7 +299,7 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
 
 
 def _plan(budget: Budget, n: int | None, size: int, centered: bool) -> _MomentPlan:
-    """Choose the noise on the finest grid that the sampler and 64 bits allow [EM-10].
+    """Choose the finest grid that the sampler and 64 bits allow, and its noise [EM-10].
 
     n is None if the number of records is secret. Then a noisy number is released, too [EM-13].
     """

@@ -1,4 +1,4 @@
-"""Define the arguments that estimators and tests share: their signature, texts, and checks."""
+"""Define the arguments that estimators and tests share: signature, documentation, and checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Shared(Payment, total=False):
-    """List the arguments that every estimator takes in addition to its own."""
+    """Hold the arguments that every estimator takes in addition to its own."""
 
     neighboring: Neighboring
 
@@ -46,8 +46,8 @@ RAISES = """Raises:
 def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Replace a function's last parameter ``**paid`` by the shared arguments.
 
-    The signature lists the shared arguments. The docstring gets a text for each argument that it
-    lacks. A call with another name is refused.
+    The docstring gets a text for each shared argument that it lacks. A call with another name is
+    refused.
     """
     signature = inspect.signature(function)
     *own, paid = signature.parameters.values()
@@ -79,7 +79,7 @@ def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Argument
 
 
 def _docstring_with(text: str, names: set[str]) -> str:
-    """Add texts to a docstring for shared arguments that it lacks, and for errors."""
+    """Add texts on ``names``, shared arguments, to a docstring that lacks them, and on errors."""
     texts = TEXTS if "neighboring" in names else TEXTS_OF_TESTS  # tests have a public n
     missing = [
         f"    {name}: {about}"
@@ -96,7 +96,10 @@ def _docstring_with(text: str, names: set[str]) -> str:
 def relation_of(
     paid: Shared, *, valid: tuple[Neighboring, ...] = NEIGHBORING, why: str = ""
 ) -> Neighboring:
-    """Return the relation. Refuse a relation for which the estimator has no guarantee."""
+    """Return the neighboring relation. Refuse one that is not in ``valid``.
+
+    ``why``: sentence for the error.
+    """
     neighboring = paid.get("neighboring", "replace-one")
     if neighboring not in valid:
         also = f". {why}" if why and neighboring in NEIGHBORING else ""

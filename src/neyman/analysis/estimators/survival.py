@@ -23,7 +23,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of times, and how much noise hides a number at risk."""
+    """Limit the number of times, and hold how much noise hides a number at risk."""
 
     times: int = 1000
     at_risk_deviations: float = 4.0  # standard deviations of noise that hide a number at risk
@@ -36,7 +36,7 @@ Lanes = NDArray[np.int64]
 
 
 class SurvivalCurve(NamedTuple):
-    """Hold the share without the event after each time, and a band that covers all times together.
+    """Hold the share without the event after each time, and a confidence band for all times.
 
     Examples:
         >>> import neyman as ny
@@ -62,8 +62,8 @@ def survival(
     """Estimate a survival curve at declared times, as Kaplan and Meier do.
 
     One release counts the events and the censorings in each interval between two times, with
-    rounded Gaussian noise, drawn exactly. A record is in one cell. Replacing it moves two cells by
-    1, and adding or removing it moves one cell by 1. The value after time j is the product over i
+    rounded Gaussian noise, drawn exactly. Each record is in one count. Replacing it changes two
+    counts by 1, and adding or removing it changes one. The value after time j is the product over i
     <= j of (1 - w_i / n_i)^{d_i / w_i}. Here n_i records are at risk at the start of interval i,
     w_i of them leave in it, and d_i of these have the event. The formula is exact if hazards are
     constant in each interval. Without censoring it is Kaplan and Meier's factor.
@@ -205,9 +205,9 @@ def _times(times: Iterable[float]) -> Floats:
 
 
 def _cells(length: Floats, event: Floats, ends: Floats) -> Lanes:
-    """Return the numbers of events and censorings, interval by interval, then two further numbers.
+    """Return the counts: events and censorings, alternating by interval, then two further counts.
 
-    They count the records after the last time, and the records that are ignored.
+    The last two are records without an event by the last time, and ignored records.
     """
     usable = (length >= 0) & np.isfinite(length) & ((event == 0) | (event == 1))
     at, last = np.where(usable, length, 0.0), 2 * len(ends)
@@ -224,10 +224,9 @@ class _SurvivalCounts:
     Args:
         events, censored, risk: the noisy numbers of events, of censorings, and at risk, per
             interval.
-        sigma: standard deviation of the noise of a cell, before rounding.
-        at_risk: a matrix of cells x intervals. The numbers at risk are ``cells @ at_risk`` plus a
-            constant.
-        project: a matrix that fits the noise of the cells to the number of records.
+        sigma: standard deviation of the noise of a count in `_cells`, before rounding.
+        at_risk: 0-1 matrix of shape (counts, intervals). The fitted counts times it are ``risk``.
+        project: matrix that maps the noise of the counts to the noise of the fitted counts.
     """
 
     events: Floats
@@ -239,10 +238,10 @@ class _SurvivalCounts:
 
     @staticmethod
     def of(cells: NDArray[Any], sigma: float, records: int | None) -> _SurvivalCounts:
-        """Return the counts. ``records`` is None if the number of records is secret.
+        """Return the counts, from noisy ``cells``. ``records`` is None if their number is secret.
 
-        If it is public, all cells are moved together so that they add up to it. The noise of the
-        numbers at risk is then the least of all linear fits [SV-2].
+        If it is public, one number is added to all counts so that they sum to it. No linear fit has
+        less noise in the numbers at risk [SV-2].
         """
         size, intervals = len(cells), (len(cells) - 2) // 2
         project = np.eye(size) - (1 / size if records is not None else 0.0)
@@ -258,7 +257,7 @@ class _SurvivalCounts:
 
     @property
     def value(self) -> Floats:
-        """Return the curve, which falls and stays in [0, 1]."""
+        """Return the curve: one share per time, not increasing, in [0, 1]."""
         some, gone, risk = self._positive()
         left = np.maximum(1 - gone / risk, 0.5 / risk if self.sigma else 0.0)
         with np.errstate(all="ignore"):
@@ -266,7 +265,7 @@ class _SurvivalCounts:
         return np.cumprod(np.clip(free, 0.0, 1.0), dtype=float)
 
     def _positive(self) -> tuple[Floats, Floats, Floats]:
-        """Return events, events plus censorings, and numbers at risk, at least 0, 0, and 1."""
+        """Return events, events plus censorings, and numbers at risk, clipped to >= 0, 0, and 1."""
         some, rest = np.clip(self.events, 0.0, None), np.clip(self.censored, 0.0, None)
         return some, some + rest, np.maximum(self.risk, np.maximum(some + rest, 1.0))
 
@@ -279,7 +278,7 @@ class _SurvivalCounts:
         return np.logical_or.accumulate(unclear)
 
     def errors(self) -> tuple[Floats, Floats]:
-        """Return the standard errors of the curve, first with sampling, then without [SV-2]."""
+        """Return two arrays of standard errors of the curve: with and without sampling [SV-2]."""
         noise, sampling = self._variances()
         with np.errstate(all="ignore"):
             both = self.value * np.sqrt(noise + sampling), self.value * np.sqrt(noise)
@@ -290,9 +289,8 @@ class _SurvivalCounts:
         """Return two variances of log value: from noise to first order, and from sampling [SV-2].
 
         For d events, c censorings, w = d + c, and n at risk, the factor g = (1 - w / n)^{d / w} has
-        log g = (d / w) log((n - w) / n). Its slopes are (c / w^2) log((n - w) / n)
-        - d / (w (n - w)) in d, the same with -d for c in the first term in c, and d / (n (n - w))
-        in n.
+        log g = (d / w) log((n - w) / n). With A = log((n - w) / n) / w^2 and B = d / (w (n - w)),
+        its derivatives are c A - B in d, -d A - B in c, and d / (n (n - w)) in n.
         """
         some, gone, risk = self._positive()
         left, leavers = np.maximum(risk - gone, 0.5), np.maximum(gone, 0.5)
@@ -309,11 +307,12 @@ class _SurvivalCounts:
         return noise * (moved**2).sum(axis=0), np.cumsum(np.maximum(squares - mean**2 / risk, 0.0))
 
     def band(self, miss: float) -> tuple[Floats, Floats]:
-        """Approximate a band about the population's curve. Times share the miss equally [SV-2].
+        """Approximate a band about the population's curve [SV-2].
 
-        Half of a share is for the noise, which moves the logarithm of the value to first order. The
-        other half is for a binomial share with the variance of the curve. Its number of records is
-        between the number that stays to the interval's end and the number at risk at the start.
+        Each time has an equal part of ``miss``, the probability of a miss. Half of it is for noise
+        in the log of the value, to first order. The other half is for a binomial share with the
+        curve's sampling variance. Its number of trials is between the numbers at risk at the
+        interval's end and at time 0.
         """
         noise, sampling = self._variances()
         share = miss / (2 * len(self.value))
@@ -339,8 +338,8 @@ class _SurvivalCounts:
     def band_of_data(self, miss: float) -> tuple[Floats, Floats]:
         """Return a proven band about the records' own curve [SV-1].
 
-        In each interval, the events, the censorings, and the numbers at risk each have a share of
-        the probability of a miss.
+        In each interval, the number of events, of censorings, and at risk each have an equal part
+        of ``miss``, the probability of a miss.
         """
         share = miss / (3 * len(self.events))
         # Rounding moves each cell by at most 1/2, and a sum by at most half of its weights.
@@ -364,7 +363,7 @@ class _SurvivalCounts:
 
 
 def _monotone_ends(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return the ends clipped to [0, 1] and made to fall, as the curve does."""
+    """Return both ends of a band, clipped to [0, 1] and tightened to fall, as the curve does."""
     lower: Floats = np.maximum.accumulate(np.clip(low, 0.0, 1.0)[::-1])[::-1]
     upper: Floats = np.minimum.accumulate(np.clip(high, 0.0, 1.0))
     return lower, upper

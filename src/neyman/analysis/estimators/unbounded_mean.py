@@ -1,4 +1,4 @@
-"""Estimate the mean of normal records without a bound: a noisy location, then a clipped mean."""
+"""Estimate the mean of normal records without a bound on it: locate it, then clip around it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of the location, and the probability that a step fails."""
+    """Hold the grid of the location, and the probability that a step fails."""
 
     grid_units: int = 1 << 24  # units in the clipping bound
     reach_sigmas: int = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
@@ -56,13 +56,13 @@ def normal_mean(
     their sum. Both draws are exact. The clipping bound is computed from n and sigma. With
     probability at least 0.9999, no record is clipped. No release without a delta can search an
     infinite range [OP-11]. The grid reaches 2^50 sigma on both sides of 0. Farther out, doubles
-    hardly resolve sigma.
+    hardly represent steps of sigma.
 
     Args:
         values: real numbers, one per record. An infinite value counts as the nearer end. NaN, or a
             value that is not a number, counts as the lower end.
-        sigma: standard deviation of a record, or an upper bound on it, from 1e-100 to 1e100,
-            chosen without the data.
+        sigma: standard deviation of a record, or an upper bound on it, from 1e-100 to 1e100, chosen
+            without the data.
         budget: the privacy budget of the release, such as ``ny.gdp(1)`` or ``ny.zcdp(0.5)``. The
             first step needs epsilon = 735 / n. If n is too small for the budget, the call is
             refused.
@@ -164,7 +164,10 @@ def normal_mean(
 
 
 def _reach(n: int) -> float:
-    """Return the clipping bound in sigmas: no record is farther from the location [EM-11]."""
+    """Return the clipping bound in sigmas, or refuse a small n [EM-11].
+
+    With probability at least 1 - 1e-4, no record is farther from the location.
+    """
     sampling = math.sqrt(math.log(8 / LIMITS.failure_chance) / (2 * n))
     share = float(LIMITS.rank_share) + sampling
     if share > LIMITS.clipped_share:
@@ -179,14 +182,14 @@ def _reach(n: int) -> float:
 
 
 def _places(numbers: NDArray[Any], scale: float) -> NDArray[np.int64]:
-    """Return the nearest point of the location's grid for each number."""
+    """Return the index of the nearest point of the location's grid for each number."""
     with np.errstate(all="ignore"):
         places = np.clip(np.rint(numbers / scale), -LIMITS.reach_sigmas, LIMITS.reach_sigmas)
     return np.nan_to_num(places, nan=-LIMITS.reach_sigmas).astype(np.int64)
 
 
 def _around(numbers: NDArray[Any], center: float, bound: float) -> NDArray[np.int64]:
-    """Return each number's clipped distance from the center, in integer grid units."""
+    """Return each number minus the center, clipped to +-``bound``, in integer grid units."""
     units = LIMITS.grid_units
     with np.errstate(all="ignore"):
         distances = np.clip(np.rint((numbers - center) / bound * units), -units, units)

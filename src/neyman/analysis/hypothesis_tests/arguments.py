@@ -21,7 +21,7 @@ ALTERNATIVES = get_args(Alternative)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest inputs of a test."""
+    """Limit the inputs of a test."""
 
     records: int = 10**9
     released_size: int = 1 << 61  # more than any noisy count or sum
@@ -57,8 +57,8 @@ def alternative_of(value: object) -> Alternative:
 def noise_of(budget: Described) -> CanonicalNoise:
     """Return canonical noise that is certified to meet a budget [PT-2].
 
-    A budget of rho-zCDP gets the noise of the Gaussian curve G_mu with mu^2 = 2 rho. The curve that
-    zCDP implies does not imply zCDP.
+    A budget of rho-zCDP gets the noise of the Gaussian curve G_mu with mu^2 = 2 rho, because the
+    noise of the curve that zCDP implies need not meet zCDP.
 
     Raises:
         ValueError: no canonical noise meets the budget.

@@ -19,7 +19,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which terms of a binomial sum are added up, with error margins."""
+    """Limit the terms of a binomial sum that are added up, with error margins."""
 
     deviations: float = 10.0  # standard deviations around the mean
     margin_records: int = 60  # records around the mean
@@ -54,7 +54,7 @@ class BinomialCount:
 
 @array_cache
 def count(n: int, p: Fraction | float) -> BinomialCount:
-    """Return the distribution of the number of successes in n trials.
+    """Return bounds on the distribution of the number of successes in n trials.
 
     Args:
         n: number of trials, at least 1.

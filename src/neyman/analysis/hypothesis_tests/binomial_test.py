@@ -47,7 +47,7 @@ class NoisyCount:
 
     @cached_property
     def noise(self) -> PolygonNoise:
-        """Return the noise that is drawn, from a polygon below the power of the curve [PT-1]."""
+        """Return the noise that is drawn, from a polygon below the curve's power [PT-1]."""
         return PolygonNoise(polygons(self.mechanism.curve)[0])
 
     def draw(self, successes: object, bits: Bits) -> Fraction:
@@ -57,16 +57,19 @@ class NoisyCount:
         )
 
     def greater(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count >= place) for the probability of success ``share``."""
+        """Return bounds on P(noisy count >= place) if the probability of success is ``share``."""
         return tail(self.noise, count(self.n, share), place)
 
     def less(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count <= place) for the probability of success ``share``."""
+        """Return bounds on P(noisy count <= place) if the probability of success is ``share``."""
         low, high = tail(self.noise, count(self.n, share), place + STEP)
         return max(1 - high - 1e-15, 0.0), min(1 - low + 1e-15, 1.0)
 
     def ends(self, place: Fraction, confidence: float) -> tuple[float, float]:
-        """Return a confidence interval for the probability of success, by inversion [PT-7]."""
+        """Return a confidence interval for the probability of success, by inverting tests [PT-7].
+
+        ``place``: the noisy count.
+        """
         miss = (1 - confidence) / 2 * (1 - 1e-12)
         lower, upper = 0.0, 1.0
         if self.greater(place, 0.0)[1] <= miss:
@@ -86,9 +89,9 @@ class BinomialTest:
 
     The release is Z = X + N: the number X of successes plus canonical noise N. The p-value under a
     null probability p0 is P(X' + N' >= Z) with X' ~ Bin(n, p0) and new noise N' ("less": P(X' + N'
-    <= Z), "two-sided": twice the smaller of the two). The size is at most the level for every n. No
-    other test with this privacy guarantee and level has more power in a one-sided problem, up to
-    the gap between the two ends of `power`.
+    <= Z), "two-sided": twice the smaller of the two). The size is at most the level for every n. In
+    a one-sided problem, no other test with this privacy guarantee and level has more power than the
+    upper end of `power`.
 
     Args:
         n: public number of records, from 1 to 10^9. Neighbors replace one record.
@@ -163,7 +166,7 @@ class BinomialTest:
         return Bound(max(low - 1e-15, 0.0), min(high + 1e-15, 1.0), "lower", METHOD + best)
 
     def _one_sided(self, null: Fraction, truth: Fraction, level: Fraction) -> Interval:
-        """Return the power of this test, and the largest power of any test as private [PT-3]."""
+        """Bound this test's power from below, and that of any test as private from above [PT-3]."""
         most, relative, absolute = float(level), *SURE
         law, true = count(self.n, null), count(self.n, truth)
         inner, outer = self._count.noise, PolygonNoise(polygons(self.mechanism.curve)[1])
@@ -179,7 +182,7 @@ class BinomialTest:
         return least, best
 
     def _first(self, holds: Callable[[Fraction], bool]) -> Fraction:
-        """Return the first grid point, or its neighbor, from which on a condition holds."""
+        """Return the first grid point from which on ``holds`` is True, or the next grid point."""
         low, high = -1, self.n + 1
         step = 1
         while holds(Fraction(low)):

@@ -35,7 +35,7 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest simulation, and which statistics count as equal."""
+    """Limit the simulation, and hold which statistics count as equal."""
 
     categories: int = 10_000
     simulations: int = 10**6
@@ -114,7 +114,7 @@ class GoodnessOfFitTest:
         return least_noise(self.budget, 2)
 
     def p_value(self, released: Iterable[int]) -> Bound:
-        """Return a p-value of noisy counts, from new simulations.
+        """Return a p-value of noisy counts, by new simulations.
 
         Args:
             released: the noisy counts, as in a receipt.

@@ -39,7 +39,7 @@ RECORD_SQUARED_NORM = 4 * CLIP_UNITS**2 + 2 * CLIP_UNITS + 1  # of a record's tw
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the probability of a miss, and the error margins of a mean test."""
+    """Hold the probability of a miss, and the error margins of a mean test."""
 
     # Chance that the sum of squares is outside its bounds: half per side.
     miss_chance: float = 1e-4
@@ -57,12 +57,12 @@ class MeanTest:
 
     Each record x is clipped to the distance ``clip`` from the null value and enters as y = (x -
     null) / clip, in [-1, 1]. The release is the sum S of y and the sum Q of y^2, both with rounded
-    Gaussian noise of standard deviation s (in these units). Given all distances from the null
-    value, S is a sum with random signs under the null hypothesis, and its variance is Q. So with V
-    = Q + s^2, P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most Phi(-t / sqrt(V)) + 0.56 Q
-    / V^(3/2). The p-value is the smaller of the two bounds at the worst Q in its confidence
-    interval, plus the chance that the interval misses Q. The size is at most the level for every n,
-    with clipping.
+    Gaussian noise of standard deviation s (in these units). Under the null hypothesis, given all
+    distances from the null value, S is a sum with random signs, and its variance is Q. So with V =
+    Q + s^2, P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most Phi(-t / sqrt(V)) + 0.56 Q /
+    V^(3/2). The p-value is the smaller of the two bounds at the worst Q in its confidence interval,
+    plus the chance that the interval misses Q. The size is at most the level for every n, with
+    clipping.
 
     "greater" rejects this null hypothesis: at each distance from the null value, a record is at
     most as likely above it as below. It holds for a symmetric distribution with a center at most
@@ -185,7 +185,10 @@ class MeanTest:
         return first + int(noise[0]), second + int(noise[1])
 
     def _tail(self, total: int, squares: int) -> float:
-        """Return the p-value against the alternative of a larger center [PT-12]."""
+        """Return the p-value against the alternative of a larger center [PT-12].
+
+        ``total``, ``squares``: the noisy sums of y and of y^2, in grid units.
+        """
         variance = float(self.mechanism.sigma_squared)
         down, up = 1 - LIMITS.rounding_share, 1 + LIMITS.rounding_share
         away = (total - 0.5) * down  # noise is rounded by at most half a unit
@@ -245,7 +248,7 @@ class MeanTest:
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:
-        """Return the sums of y and of y^2 in grid units. Each record is rounded alone [PT-11]."""
+        """Return the sums of y and of y^2 in grid units. Records are rounded one by one [PT-11]."""
         with np.errstate(all="ignore"):
             scaled = (as_floats(array) - float(self.null)) / float(self.clip)
         scaled = np.clip(np.nan_to_num(scaled, nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)

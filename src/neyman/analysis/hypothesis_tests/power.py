@@ -21,7 +21,7 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the error margin of an interval, and the largest number of simulations."""
+    """Hold the error margin of an interval, and limit the simulations."""
 
     # Relative, of the ends of an interval: more than SciPy's errors up to 1e6 releases.
     relative_slack: float = 1e-6
@@ -66,7 +66,7 @@ class SimulatedPower:
         return self._largest_acceptance(self.rejected)
 
     def _largest_acceptance(self, count: int) -> float:
-        """Return the largest rejection probability that ``count`` rejections do not refute."""
+        """Return the upper confidence limit of the power after ``count`` rejections."""
         if count == self.simulations:
             return 1.0
         miss = (1 - self.confidence) / 2

@@ -1,4 +1,4 @@
-"""Test the difference of two proportions privately. It is valid for every common proportion."""
+"""Test the difference of two proportions privately, with a size that holds for all proportions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Pair = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how the common proportion is searched."""
+    """Limit the search over the common proportion."""
 
     # Chance that the common proportion is outside the searched range [PT-9].
     miss_chance: float = 1e-4
@@ -61,10 +61,10 @@ class ProportionsTest:
 
     Each group's number of successes gets canonical noise. Each record is in one group, so both
     releases together have the curve of one release. Under a common proportion p, each noisy count
-    has an exact p-value. The two p-values are independent. The test combines them as a weighted sum
-    of normal scores, with the weights of a test of the difference. The p-value is the largest
-    combination over a confidence set for p, plus the chance that the set misses p. The size is at
-    most the level for every n.
+    has an exact p-value. The two p-values are independent. The test adds their normal scores, with
+    the weights of a test of the difference, and turns the sum into a p-value. The result is the
+    largest such p-value over a confidence set for p, plus the chance that the set misses p. The
+    size is at most the level for every n.
 
     Args:
         n: public numbers of records in both groups, each from 1 to 10^9. Neighbors replace one
@@ -111,7 +111,7 @@ class ProportionsTest:
 
     @cached_property
     def _noise_variance(self) -> float:
-        """Return the approximate variance of the noise. Only the weights use it."""
+        """Return the approximate variance of the noise, which the weights of both groups use."""
         tails = self._groups[0].noise.tails(Fraction(1, 2))[1]
         return float(4 * np.sum((np.arange(len(tails)) + 0.5) * tails))
 
@@ -237,8 +237,8 @@ class LargerProportion:
     """Test two noisy counts against the alternative of a larger first proportion [PT-9].
 
     Args:
-        places: the noisy counts.
-        groups: the distributions of the noisy counts.
+        places: both noisy counts.
+        groups: the model of each noisy count.
         noise_variance: approximate variance of the noise. Only the weights use it.
     """
 
@@ -248,7 +248,7 @@ class LargerProportion:
 
     @cached_property
     def _grid(self) -> Array | float:
-        """Return the ends of the cells to search, or a p-value if no search is needed."""
+        """Return the ends of the intervals of p to search, or a p-value if no search is needed."""
         ends = [
             g.ends(z, 1 - LIMITS.miss_chance / 2)
             for g, z in zip(self.groups, self.places, strict=True)
@@ -290,9 +290,9 @@ class LargerProportion:
     def within(self, level: float) -> bool:
         """Return True if the upper end of the p-value is at most a level.
 
-        The two ends of a run of neighboring cells bound its p-values, with the worst of its
-        weights. These are among the extreme weights [PT-13]. If the bound does not settle a run,
-        the run is halved.
+        In a run of adjacent intervals of `_grid`, the tails at both ends and the worst weights
+        bound the p-values. These weights are at its ends or nearest to p = 1/2 [PT-13]. If the
+        bound exceeds the level, the run is halved.
         """
         grid = self._grid
         if not isinstance(grid, np.ndarray):
@@ -322,7 +322,10 @@ def _upper_end(most: float) -> float:
 def _combined_p_value(
     first: np.ndarray, second: np.ndarray, weight: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    """Return the p-value of the sum of two p-values' normal scores, with two weights."""
+    """Return the p-value of the weighted sum of two p-values' normal scores.
+
+    ``weight`` is for ``first``, and ``other`` for ``second``.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = [-ndtri_exp(np.log(np.minimum(p, 1.0))) for p in (first, second)]
         total = (weight * scores[0] + other * scores[1]) / np.sqrt(weight**2 + other**2)

@@ -1,4 +1,4 @@
-"""Train with privacy: the loop draws, clips, and adds noise as its mechanism states."""
+"""Train with privacy: batches, clipping, and noise are as the accounted mechanism states."""
 
 from neyman.extras import require
 

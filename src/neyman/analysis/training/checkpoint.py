@@ -1,8 +1,7 @@
 """Save and load a training run: its parameters and steps begun, but no state of randomness.
 
-The number ``begun`` is durable before the first random bit of a step is drawn. So after any crash,
-someone may have seen the steps up to ``begun``. These steps are over: a continued run starts after
-them.
+The number ``begun`` of steps is on disk before the first random bit of these steps is drawn. After
+a crash, someone may have seen these steps, so a continued run starts after them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class CheckpointError(ValueError):
 
 
 def other_terms(folder: Path) -> CheckpointError:
-    """Return the error for a folder with a run of other terms."""
+    """Return the error for a folder that holds a run with other terms."""
     return CheckpointError(
         f"out = {str(folder)!r} holds a run of other terms; give the call that began it, "
         "or another folder"
@@ -60,11 +59,11 @@ class State:
 def write(
     folder: Path, state: State, schema: str, content: bytes | memoryview, **more: Any
 ) -> None:
-    """Replace the last checkpoint by a new one, durably.
+    """Replace the last checkpoint by a new one, so that a crash leaves one of the two.
 
     Args:
         schema: the name of the content's format.
-        more: further fields of the head, in JSON types.
+        more: further fields of the head, the file's first line, as JSON types.
     """
     digest = hashlib.sha256(content).hexdigest()
     head = {"schema": schema, **asdict(state), **more, "sha256": digest}
@@ -77,8 +76,8 @@ def read(
     """Return the state and the content in a folder, or None without a checkpoint.
 
     Args:
-        decode: a function that returns the content from its bytes, and removes its fields from the
-            head.
+        decode: a function of the content's bytes and the head's fields that returns the content,
+            and removes the fields that it uses.
 
     Raises:
         CheckpointError: the checkpoint is damaged, or belongs to a run of another kind.

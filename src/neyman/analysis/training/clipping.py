@@ -3,8 +3,8 @@
 If a row is added or removed, the sum of a batch may change by at most the clipping norm. Two things
 make this exact. The squared norm of each rounded row is checked in integers. And the result for a
 row does not depend on the other rows: each float operation is a maximum, or works on single
-elements, which IEEE arithmetic rounds the same in any position. Each sum is a sum of integers, in
-any order [TR-1].
+elements, which IEEE arithmetic rounds the same in any position. Each sum is a sum of integers,
+exact in any order [TR-1].
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of clipped gradients, and the numbers processed at a time."""
+    """Hold the grid of clipped gradients, and limit the numbers processed at a time."""
 
     clip_units: int = 1 << 24  # units in the clipping norm
     parameters: int = 1 << 32
@@ -96,14 +96,15 @@ def careful_error(size: int, grid: int) -> float:
 
 
 def _careful_margin(size: int, grid: int) -> float:
-    """Return a margin in units for rounding each entry, the rough norm, and floating point."""
+    """Return a margin for a row's norm, in units: for rounding of entries and of the first norm."""
     return 0.5 * size**0.5 * (1 + 1.01 * grid / LIMITS.careful_units) + 1.0
 
 
 def _rough_squares(rows: Lanes) -> Floats:
-    """Return each row's squared norm, up to a few relative errors of 2^-53. Entries: up to 2^24.
+    """Return each row's squared norm in floats, with a relative error of a few times 2^-53.
 
-    Each slice has an exact sum, and slices are added in order. Each row is computed by itself.
+    The caller ensures that entries are at most 2^24. Slices of columns are summed exactly, and
+    added in order.
     """
     total = np.zeros(len(rows), np.float64)
     for start in range(0, rows.shape[1], LIMITS.slice_squares):
@@ -113,7 +114,7 @@ def _rough_squares(rows: Lanes) -> Floats:
 
 
 def _squared_norms(rows: Lanes) -> Lanes:
-    """Return each row's exact squared norm, or 2^61 if larger, for integers up to 2^24."""
+    """Return each row's exact squared norm, or 2^61 if it is larger. Entries are at most 2^24."""
     total = np.zeros(len(rows), np.int64)
     for start in range(0, rows.shape[1], LIMITS.slice_squares):
         part = rows[:, start : start + LIMITS.slice_squares]

@@ -1,11 +1,11 @@
 """Clip rows on a torch device, with integers in floats and exact sums.
 
 A row becomes integers whose squared norm is checked exactly, as in
-`neyman.analysis.training.clipping`. A row comes in parts, such as one part for each parameter of a
-model. The integers are stored as floats. Sums of integers below 2^53 are exact in float64 in any
-order, so no kernel can change a row by its position [TR-6]. Each operation on single elements is a
-product, or a rounding to an integer. IEEE arithmetic rounds it the same in any position, and a
-compiler has no product and sum to fuse.
+`neyman.analysis.training.clipping`. The columns of a row are split into parts, such as one for each
+parameter of a model. The integers are stored as floats. Sums of integers below 2^53 are exact in
+float64 in any order, so no kernel can change a row by its position [TR-6]. Each operation on single
+elements is a product, or a rounding to an integer. IEEE arithmetic rounds it the same in any
+position, and a compiler cannot fuse a product and a sum.
 """
 
 # torch is optional, so its types are unknown if it is not installed.
@@ -25,7 +25,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sizes that float64 represents exactly, and the numbers processed at a time."""
+    """Limit sizes so that float64 is exact, and the numbers processed at a time."""
 
     rough_bits: int = 18  # bits of the largest entry, in the rough norm
     float_squares: int = 1 << 17  # squares up to 2^36 that add up to at most 2^53
@@ -50,8 +50,9 @@ class ClippedPart:
         rows: a float32 or float64 tensor of shape (rows, entries).
         total: a float64 tensor of shape (entries,), the sum of up to `LIMITS.rows` rows of
             integers.
-        tokens: integers of shape (rows, tokens). The total then has the shape (vocabulary, width),
-            and ``rows`` has ``width`` entries for each token, which are added to the token's line.
+        tokens: integers of shape (rows, tokens), for an embedding. The total then has the shape
+            (vocabulary, width), and ``rows`` has ``width`` entries for each token, which are added
+            to the token's row of it.
     """
 
     rows: Tensor
@@ -67,7 +68,7 @@ class ClippedPart:
             self.total.index_add_(0, self.tokens.reshape(-1), lines)
 
     def at(self, cut: slice) -> ClippedPart:
-        """Return the part with only the rows of a slice."""
+        """Return the same columns of the rows in a slice, with the same total."""
         return ClippedPart(
             self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut]
         )
@@ -92,7 +93,7 @@ def add_clipped(
 
     Args:
         parts: the columns of the rows.
-        weights: 1 for each row, and 0 for a dummy row.
+        weights: one number per row, 1, or 0 for a dummy row.
         scale: the largest factor from gradients to integer units.
         most: the largest norm of a row in units.
         compiled: if True, use `torch.compile`.
@@ -109,7 +110,7 @@ def add_clipped(
 def _add_small(
     parts: Sequence[ClippedPart], weights: Tensor, scale: float, most: int, count: int
 ) -> None:
-    """Add a few rows at a time, with all columns side by side, in the cache of a CPU."""
+    """Do `add_clipped` for ``count`` rows at a time, which fit in a CPU's cache."""
     plain = [part for part in parts if part.tokens is None]
     tables = [part for part in parts if part.tokens is not None]
     sums = torch.zeros(sum(len(part.total) for part in plain), dtype=torch.float64)
@@ -142,11 +143,11 @@ def _add(
 
 
 def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
-    """Return parts of rows times their factors, rounded to integers and stored in float64.
+    """Return each row times its factor, rounded to integers and stored in float64, in parts.
 
-    A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did. A
-    float64 sum of squared integers is exact if it is below 2^53, and is not below 2^53 otherwise. A
-    NaN is not at most anything, so it becomes 0, too.
+    A row becomes 0 if its rounded squared norm is above ``most`` squared, or NaN. The comparison is
+    reliable: a float64 sum of squared integers is exact if it is below 2^53, and otherwise not
+    below 2^53.
     """
     values = [_integers(part, factors) for part in rows]
     squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
@@ -169,7 +170,7 @@ def row_factors(
     The factor is at most ``scale``. It is 0 for a row with an entry that is not finite.
 
     Args:
-        rows: the parts of the rows.
+        rows: arrays of shape (rows, columns), each with some columns of all rows.
         scale, most, compiled: as for `add_clipped`.
     """
     norm, finite = norm_bounds(rows, compiled=compiled)
@@ -183,8 +184,9 @@ def row_factors(
 def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tensor, Tensor]:
     """Return an upper bound above 0 on the norm of each row, and True for each finite row.
 
-    The rough norm scales entries up to 2^18 by a power of two, which is exact. The sum of their
-    squares is exact in any order. The bound adds the effect of rounding, half a unit per entry.
+    Entries are scaled exactly by a power of two, to at most 2^18, and rounded. The sum of their
+    squares is exact in any order. The bound adds the largest effect of rounding, half a unit per
+    entry.
     """
     run = _compile if compiled else _eager
     peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
@@ -197,7 +199,9 @@ def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tens
 
 
 def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, Tensor]:
-    """Return a power of two that scales a peak to at most 2^bits, and True for each finite peak.
+    """Return powers of two that scale each peak to at most 2^bits, and True where it is finite.
+
+    Exponents are clipped to +-``largest``.
 
     The power is assembled from bits, because a library's power function may not be exact.
     """
@@ -214,13 +218,13 @@ def flat_rows(gradients: Tensor) -> Tensor:
 
 
 def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Add up the lines of equal tokens in each row. Return the flattened sums, and the tokens.
+    """Add up the gradients of equal tokens in each row. Return the flattened sums, and the tokens.
 
-    The sums are exact in any order, because lines are rounded to 2^-24 of the largest entry of
-    their row.
+    The sums are exact in any order, because entries are rounded to 2^-24 of the largest in their
+    row.
 
     Args:
-        lines: a float64 tensor of shape (rows, tokens, width).
+        lines: gradients by position, a float64 tensor of shape (rows, tokens, width).
         tokens: integers of shape (rows, tokens).
     """
     count, many, width = lines.shape

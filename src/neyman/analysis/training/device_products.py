@@ -2,8 +2,8 @@
 
 The gradient of one example is a product of two small matrices, outputs^T inputs. Both are rounded
 to integers, row by row. Their float64 matrix products are exact in any order, because every partial
-sum is an integer below 2^53. Two matrices of inner products give the norm of a gradient. So a row's
-part of a sum is a function of the row alone, and no inexact floats are summed [TR-9].
+sum is an integer below 2^53. Two matrices of inner products give the norm of a gradient. So what a
+row adds to a sum is a function of this row alone, and no inexact floats are summed [TR-9].
 """
 
 # torch is optional, so its types are unknown if it is not installed.
@@ -33,7 +33,7 @@ INPUT_BITS, OUTPUT_BITS = 14, 18  # bits of the largest entry of a row
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sizes of factors whose products are exact in float64."""
+    """Limit sizes so that products of factors are exact in float64."""
 
     cancellation_bits: int = 8  # a gradient shorter by more bits is clipped further
     example_places: int = 1 << 15  # positions of one example, such as tokens or pixels
@@ -52,7 +52,7 @@ class Product:
     Args:
         inputs: the layer's inputs, of shape (rows, positions, inputs of the layer).
         outputs: the gradient of its output, of shape (rows, positions, outputs of the layer).
-        total: an int64 tensor of shape (outputs, inputs), in 2^-bits of a grid unit.
+        total: an int64 tensor of shape (outputs, inputs), in units of 2^-bits of a grid unit.
     """
 
     inputs: Tensor
@@ -62,7 +62,7 @@ class Product:
 
 @dataclass(frozen=True)
 class _MeasuredProduct:
-    """Hold a product with its inputs rounded to integers, and bounds, one number per row."""
+    """Hold a `Product` with rounded inputs. ``shift`` and later have one entry per row."""
 
     inputs: Tensor
     outputs: Tensor
@@ -75,9 +75,9 @@ class _MeasuredProduct:
 
 
 def fits(places: int, lines: int, columns: int) -> bool:
-    """Return True if a layer's factors, for a number of positions, are smaller than its gradient.
+    """Return True if a layer's factors are smaller than its gradient, with exact products.
 
-    The sums of their products must be exact, too.
+    places: positions per example. lines, columns: the layer's outputs and inputs.
     """
     return (
         places**2 < lines * columns
@@ -88,7 +88,10 @@ def fits(places: int, lines: int, columns: int) -> bool:
 
 
 def fine_bits(grid: int, rows: int) -> int:
-    """Return the number of bits below a grid unit to which sums of products are exact."""
+    """Return b so that sums of products are exact in units of 2^-b of a grid unit.
+
+    rows: number of examples in a sum.
+    """
     bits = 53 - LIMITS.cancellation_bits - grid.bit_length() - rows.bit_length()
     if bits < 8:
         raise ValueError(f"grid = {grid} with microbatch = {rows} is too fine for fast=True")
@@ -105,14 +108,15 @@ def add_products(
 ) -> None:
     """Add the clipped, rounded rows to the totals of their parts and products.
 
-    The totals of products are rounded to units once, after the last row. This may change the
-    difference of two sums by the root of their number of entries, so rows end shorter by it.
+    The totals of products are rounded to units once, after the last row. This may change the norm
+    of a difference of two sums by the root of their number of entries, so rows are clipped to a
+    norm shorter by it.
 
     Args:
         parts: the gradients that are written out.
-        products: the layers with gradients that are not.
+        products: the factors of the gradients that are not.
         weights, scale, most: as for `add_clipped`.
-        bits: the number of bits below a unit in the totals of products.
+        bits: the totals of products are in units of 2^-bits.
     """
     measured = [_measure_norm(product, bits) for product in products]
     squares = torch.stack([x.norm**2 for x in measured]).sum(0)
@@ -164,7 +168,10 @@ def _measure_norm(product: Product, bits: int) -> _MeasuredProduct:
 
 
 def _integers(values: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return integers up to 2^bits per row, the power of two, and True for each finite row."""
+    """Scale each row by a power of two and round it to integers of at most 2^bits.
+
+    Return the integers, the powers of two, and True for each finite row.
+    """
     shift, finite = power_of_two(values.abs().amax((1, 2)).double(), bits)
     integers = selection(values, finite).double().mul(shift[:, None, None]).round_()
     return integers, shift, finite

@@ -54,7 +54,7 @@ TWISTER_WORDS = 624
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when a gradient of one example is written out, and the smallest clip."""
+    """Hold the size from which a single gradient is written out, and the least clipping norm."""
 
     patch_entries: int = 1 << 14  # largest size of a convolution's patches with factors
     least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
@@ -113,7 +113,7 @@ class ModuleGradients:
             group.
         grid: number of units in the total clip, the root of the sum of the squared clips.
         microbatch: number of examples that go through the model together. With 1, examples are
-            independent, and layers that `torch.func.vmap` does not know work.
+            independent, and layers without support in `torch.func.vmap` work.
         groups: a dict from each group to names of parameters or of modules. Each group is clipped
             by itself. "layers" makes each module with its own parameters a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
@@ -181,7 +181,7 @@ class ModuleGradients:
 
     @property
     def assumption(self) -> str | None:
-        """Return the sentence that a receipt must state, or None if there is none."""
+        """Return the assumption that a receipt must state about microbatches, or None."""
         if self._rows == 1:
             return None
         return (
@@ -212,7 +212,7 @@ class ModuleGradients:
                 raise ValueError(failure)
 
     def _failure(self, rows: tuple[Tensor, ...]) -> str:
-        """Return why the model cannot train on such rows, or an empty text."""
+        """Return why the model cannot train on rows of these shapes, or ""."""
         inside: list[str] = []
         hooks = []
         for name, layer in self._model.named_modules():
@@ -239,7 +239,10 @@ class ModuleGradients:
         )
 
     def _lost(self, rows: tuple[Tensor, ...]) -> str:
-        """Return why a part of the gradient would be lost, or an empty text."""
+        """Return a text if the loss uses a parameter directly, so its gradient would be lost.
+
+        Else return "".
+        """
         state = {k: p.detach() for k, p in self.parameters.items()}
         row = tuple(x[0] for x in rows)
         with self._precision():
@@ -256,7 +259,7 @@ class ModuleGradients:
 
     @property
     def most_rows(self) -> int:
-        """Return the largest number of rows whose sum is exact."""
+        """Return the largest number of rows in one exact sum."""
         return DEVICE_PRODUCTS_LIMITS.summed_rows if self._bits else DEVICE_CLIPPING_LIMITS.rows
 
     def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
@@ -281,7 +284,7 @@ class ModuleGradients:
 
     @contextmanager
     def _deterministic_context(self) -> Generator[None]:
-        """Fix kernels and randomness, and allow derivatives even within ``torch.no_grad()``."""
+        """Within this context, fix kernels, seed dropout, and allow derivatives."""
         with (
             torch.inference_mode(False),
             torch.enable_grad(),
@@ -299,14 +302,14 @@ class ModuleGradients:
         }
 
     def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
-        """Return the names of the weights whose gradients are never written out."""
+        """Return the names of the weights whose single gradients are never written out."""
         if not self._bits:
             return set()
         places = self._places(self._dry_taps(rows))
         return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
 
     def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
-        """Return each layer's number of positions per example, without embeddings."""
+        """Return each layer's number of positions per example. Leave out embeddings."""
         places: Counter[str] = Counter()
         for name, tap in calls:
             if not isinstance(layer := self._layers[name], Embedding):
@@ -338,8 +341,8 @@ class ModuleGradients:
     def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
         """Return the gradients of each example by parameter.
 
-        For a layer with taps, return pairs by call: the gradient of the layer's output, and its
-        input.
+        For a layer with taps (see `_Taps`), return two tensors per call: the gradient of the
+        layer's output, and its input.
         """
         calls = self._dry_taps(rows)
         names = {name for name, _ in calls}
@@ -378,9 +381,9 @@ class ModuleGradients:
         rows: tuple[Tensor, ...],
         taps: _Taps,
     ) -> tuple[tuple[dict[str, Tensor], list[Tensor]], list[Tensor]]:
-        """Return what ``_batched`` returns, by one copy of the parameters per example.
+        """Return what ``_batched`` returns, with one copy of the parameters per example.
 
-        Only the forward pass goes through vmap, which costs less for small parameters.
+        Only the forward pass uses vmap. This is faster if the parameters are small.
         """
         copies = {k: p.expand(self._rows, *p.shape).requires_grad_() for k, p in state.items()}
         own = [x.expand(self._rows, *x.shape).requires_grad_() for x in zeros]
@@ -415,10 +418,10 @@ class ModuleGradients:
         return dict(zip(given, full, strict=False)), full[len(given) :]
 
     def _dry_taps(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
-        """Return the weight's name and zeros like the output, for each call of a layer with a tap.
+        """Return the weight's name, and zeros like the output, for each call of a layer with a tap.
 
-        A dry run on a row of zeros lists the calls. If a layer's weight is used elsewhere too, as
-        by a tied output layer, the layer has no tap.
+        A dry run on a row of zeros lists the calls. A layer has no tap if its weight is also used
+        elsewhere, as in a tied output layer, or for some large convolutions.
         """
         key = tuple(x.shape[1:] for x in rows)
         if not self._layers or key in self._taps:
@@ -443,7 +446,7 @@ class ModuleGradients:
 
     @contextmanager
     def _precision(self) -> Generator[None]:
-        """Run forward and backward passes in mixed precision, if ``dtype`` is set.
+        """Within this context, use mixed precision if ``dtype`` is set.
 
         Under vmap on a CPU, a layer norm has no gradient in 16 bits, so it runs in 32 bits.
         """
@@ -488,7 +491,7 @@ class ModuleGradients:
         return value.reshape(()), taps.inputs
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
-        """Return each group's clip in integer units. Their squares sum to at most grid^2 [TR-7]."""
+        """Return each group's clipping norm in grid units. The squares sum to <= grid^2 [TR-7]."""
         total = sum(x * x for x in clips)
         grids: list[int] = []
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
@@ -506,7 +509,7 @@ class ModuleGradients:
 
 @contextmanager
 def fixed_kernels(device: torch.device) -> Generator[None]:
-    """Use kernels with repeatable results: no TF32, no search for kernels, plain attention."""
+    """Within this context, use repeatable kernels: no TF32, no autotuning, plain attention."""
     backends = torch.backends
     settings = [
         (backends.cuda.matmul, "fp32_precision", "ieee"),
@@ -545,10 +548,10 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
 
 @contextmanager
 def fresh_randomness(device: torch.device) -> Generator[None]:
-    """Seed dropout from the operating system, and restore torch's generators afterwards.
+    """Within this context, seed dropout from the operating system. Then restore torch's generators.
 
-    If a row is added or removed, the masks of other rows shift. So no one may know the masks
-    [TR-8]. A seed of a CPU generator has only 32 bits, which an attacker can try one by one. So its
+    If a row is added or removed, other rows get other dropout masks, so the masks must be secret
+    [TR-8]. A CPU generator's seed has only 32 bits, which an attacker can try one by one, so its
     entire state is replaced.
     """
     generators = [torch.default_generator]
@@ -566,7 +569,7 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
 
 
 def _fill_state(generator: torch.Generator) -> None:
-    """Replace the 624 words of a Mersenne twister with random words. Each is stored in 64 bits."""
+    """Replace the 624 words of a CPU generator's state, a Mersenne twister, by random words."""
     state = generator.get_state()
     words = state[24 : 24 + 8 * TWISTER_WORDS].view(torch.int64)
     if int(words[0]) != generator.initial_seed() & 0xFFFFFFFF:
@@ -600,16 +603,16 @@ def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
 
 
 class _WrittenError(ValueError):
-    """Refuse a forward pass that writes to a parameter or a buffer."""
+    """Refuse a model whose forward pass writes to a parameter or a buffer."""
 
 
 class _Taps:
     """Add taps, tensors of zeros, to layers' outputs. A tap's gradient is the output's gradient.
 
     Args:
-        names: the name of the weight of each layer.
+        names: the name of each layer's weight, by layer.
         zeros: one tap per call of a layer, in order. With None, each call makes one.
-        detached: if True, hide the weights themselves from the gradient.
+        detached: if True, no gradient flows from an output to the layer's weight.
     """
 
     def __init__(
@@ -626,7 +629,7 @@ class _Taps:
 
     @contextmanager
     def placed(self, zeros: list[Tensor]) -> Generator[None]:
-        """Add taps within the context: ``zeros``, which a transformed function may replace."""
+        """Within this context, add taps: ``zeros``, or new ones if the object has none."""
         self.inputs, self.names = [], []
 
         def tapped(
@@ -653,7 +656,7 @@ class _Taps:
 
 
 def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Module]:
-    """Return the layers that can have taps, by the name of their weight, which none shares."""
+    """Return the layers that can have taps, by the name of their weight. No layer shares it."""
     uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
     layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
     return {
@@ -670,7 +673,10 @@ def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Mo
 
 
 def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> ClippedPart:
-    """Return one parameter's gradients, one row per example, with the total to add them to."""
+    """Return one parameter's gradients, one row per example, with the total to add them to.
+
+    ``gradients`` are from `_gradients`. ``layer`` has the weight, if it has taps.
+    """
     if layer is None or len(gradients) == 1:
         return ClippedPart(flat_rows(gradients[0]), total.view(-1))
     lines, tokens = _join_uses(gradients, layer)
@@ -688,7 +694,7 @@ def _shape(layer: Module) -> tuple[int, int]:
 
 
 def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a layer's outputs, and its inputs, with one row per position."""
+    """Join the calls of a layer: the gradients of its outputs, and its inputs, by position."""
     pairs: list[tuple[Tensor, Tensor]] = []
     for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
         if isinstance(layer, Conv2d):
@@ -708,7 +714,10 @@ def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tens
 def _clips(
     clips: float | Fraction | str | Mapping[str, float | Fraction | str], groups: Sequence[str]
 ) -> list[Fraction]:
-    """Return one exact clip per group, in their order. One number gives equal clips."""
+    """Return one exact clipping norm per group, in the order of ``groups``.
+
+    One number is for every group.
+    """
     if isinstance(clips, Mapping):
         if set(clips) != set(groups):
             raise ValueError(f"clips has {sorted(clips)}; the groups are {sorted(groups)}")

@@ -35,8 +35,8 @@ class NoisyGradient:
     the result in the ``grad`` of each parameter. Optimizers and schedules only post-process this
     result.
 
-    The guarantee is ``mechanism.tradeoff()`` under two assumptions. Each step uses the rows of one
-    batch of ``mechanism.batches``, including empty batches. The conditions in the receipt of
+    The guarantee is ``mechanism.tradeoff()`` under two assumptions: each step uses the rows of one
+    batch of ``mechanism.batches``, including empty batches, and the conditions in the receipt of
     `ny.torch.train` hold. No ledger is charged, and nothing is saved. `ny.torch.train` does both.
 
     Args:

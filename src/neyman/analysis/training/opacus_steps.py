@@ -1,6 +1,6 @@
 """Run Opacus with exact steps: batches, clipped sums, and noise in integers [OS-1].
 
-Opacus still computes the gradients of single rows, and its optimizer still steps.
+Opacus still computes the gradients of single rows and updates the parameters.
 """
 
 # Opacus and torch are optional, so their types are unknown if they are not installed.
@@ -43,7 +43,7 @@ def make_exact(
     physical_batch_size: int | None = None,
     grid: int = 1 << 20,
 ) -> NeymanOpacusAccountant:
-    """Draw the batches and the noise of Opacus exactly, and clip and add up in integers.
+    """Replace Opacus's batches and noise by exact draws, and its clipped sums by integer sums.
 
     Call it with the results of ``make_private``, and again after ``load_checkpoint``. A coin from
     the operating system decides for each row whether it is in a sample. The gradient of each row is
@@ -102,7 +102,7 @@ class ExactDraws(OpacusDraws):
     exact = True
 
     def take_over(self, grid: int, size: int) -> None:
-        """Replace the optimizer's noise by exact noise, in ``size`` rows per batch."""
+        """Replace the optimizer's noise by exact noise, for batches of ``size`` rows."""
         self.requests = 0  # requests for batches of this pass
         self._used = 0  # batches of this pass
         self._batch_rows: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
@@ -114,11 +114,11 @@ class ExactDraws(OpacusDraws):
 
     @staticmethod
     def chance(rate: float) -> float:
-        """Return the probability that a record is drawn, which is the rate."""
+        """Return the probability that a record is drawn: exactly ``rate``."""
         return rate
 
     def start(self) -> None:
-        """Begin a pass over the loader, as for Opacus's own samples."""
+        """Begin a pass over the loader, as `OpacusDraws` does. Drop the sum of a partial sample."""
         super().start()
         self._batch_rows.clear()
         self._used, self.requests = 0, 1  # the request that began this pass
@@ -128,7 +128,7 @@ class ExactDraws(OpacusDraws):
             self.optimizer.zero_grad()
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return batches of one size for a pass, by a coin for each row. Ignore ``samples``."""
+        """Return the batches of a pass, of one size, from a coin per row. Ignore ``samples``."""
         return _Requests(self, self._batches(sampler))
 
     def _batches(self, sampler: Any) -> Iterator[list[int]]:
@@ -176,12 +176,12 @@ class ExactDraws(OpacusDraws):
             _mark_as_processed(parameter.grad_sample)
 
     def skip(self) -> bool:
-        """Return True if more batches of the sample come before the step."""
+        """Return True if the sample has more batches, so that the optimizer must not step yet."""
         self.optimizer._step_skip_queue.clear()  # signals from BatchMemoryManager
         return self._more
 
     def add_noise(self) -> None:
-        """Add noise to the sums, in integers, and write the noisy sums to ``grad``."""
+        """Add integer noise to the integer sums, and write the noisy sums to ``grad``."""
         optimizer = self.optimizer
         unit = float(optimizer.max_grad_norm) / self._grid
         sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
@@ -196,7 +196,7 @@ class ExactDraws(OpacusDraws):
             parameter.grad = (total.double() * unit).to(parameter.dtype)
 
     def use(self, optimizer: Any) -> None:
-        """Count one sample as used by a step, or refuse the step, as for Opacus's own samples."""
+        """Use one sample for a step as `OpacusDraws` does, or refuse the step."""
         refusal, self._refusal = self._refusal, ""
         if refusal:
             self.pieces = []
@@ -205,7 +205,7 @@ class ExactDraws(OpacusDraws):
         super().use(optimizer)
 
     def _groups(self) -> list[tuple[list[int], int]]:
-        """Return the groups of parameters that are clipped together, with clipping norms in units.
+        """Return pairs: indices of parameters clipped together, and their clipping norm in units.
 
         The squares of these norms add up to at most the squared grid.
         """
@@ -219,10 +219,10 @@ class ExactDraws(OpacusDraws):
 
 
 class _Requests(Iterator[list[int]]):
-    """Iterate over the batches of a pass, and count all requests, even after the last batch.
+    """Iterate over the batches of a pass, and count the loader's requests, even after the end.
 
-    A loader first requests the batches that its workers draw ahead. Then it requests one batch for
-    each batch that it returns. So the number of requests shows which batch the user has [OS-2].
+    A loader first requests the batches that its workers draw ahead, then one for each batch that it
+    returns. So the number of requests shows which batch the user has [OS-2].
     """
 
     def __init__(self, draws: ExactDraws, batches: Iterator[list[int]]) -> None:

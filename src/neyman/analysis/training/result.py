@@ -61,7 +61,7 @@ class Setting:
     """Hold the parts of a receipt that are not in the terms or their hash.
 
     Args:
-        conditions: the conditions beyond the conditions of every run.
+        conditions: the conditions in addition to those of every run.
         environments: the device and the settings of each process of the run.
         path: the file of the parameters.
     """
@@ -150,7 +150,7 @@ class Trained:
         return self.mechanism.tradeoff()
 
     def problems(self) -> list[str]:
-        """Return each statement of the receipt that does not follow from its terms.
+        """Return a text for each statement of the receipt that does not follow from its terms.
 
         The check recomputes the guarantee, the noise, and the charge. It needs no data, and cannot
         show that the run took place.
@@ -196,7 +196,7 @@ def draft(
     content: bytes,
     setting: Setting,
 ) -> receipt_format.TrainingReceipt:
-    """Return the receipt of a run.
+    """Return the receipt of a run. ``content``: the bytes of the parameters' file.
 
     Args:
         lost: number of steps that were charged and have no result.

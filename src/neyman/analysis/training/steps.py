@@ -1,7 +1,8 @@
 """Run a private training: charge the ledger, count and take the steps, save, and publish.
 
 `run` takes a `Job`: an array of parameters (`ny.train`), or a network with its optimizer
-(`ny.torch.train`). Only this module sets the order of charge, count, and randomness.
+(`ny.torch.train`). Only this module sets the order of the charge, the count of begun steps, and
+random draws.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LOCK_WAIT_SECONDS = 60.0  # seconds to wait for another run of the same terms
 
 
 class Job(Protocol):
-    """Define what `run` needs of a model: check, load, save, step, and return the result."""
+    """Define the methods of a training that `run` calls."""
 
     @property
     def terms(self) -> RunTerms:
@@ -48,7 +49,7 @@ class Job(Protocol):
         ...
 
     def check(self) -> None:
-        """Refuse a run that would fail without data. The ledger is charged after this check."""
+        """Refuse a run that would fail for any data. The ledger is charged after this check."""
 
     def load(self, folder: Path) -> State | None:
         """Load a checkpoint that has the same terms. Return its state, or None.
@@ -57,7 +58,7 @@ class Job(Protocol):
         """
 
     def save(self, folder: Path, state: State) -> None:
-        """Write a checkpoint, durably."""
+        """Write a checkpoint, durably. See `checkpoint.write`."""
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Draw the noise of a step, and update the parameters."""
@@ -140,7 +141,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
 
 
 def without_content(function: Callable[[], Result], what: str) -> Result:
-    """Call a function of the user. Its errors show only their type.
+    """Call a function of the user. If it fails, the raised error has only the failure's type.
 
     Args:
         what: the name of the function, with its article.
@@ -202,7 +203,7 @@ def _take_steps(job: Job, state: State, rows: int, folder: Path, every: int, boo
 
 
 def _check_unit(terms: RunTerms, paid: Account) -> None:
-    """Refuse a dataset whose unit the mechanism does not protect."""
+    """Refuse a dataset with another neighboring relation, or several rows per privacy unit."""
     relation = terms.mechanism.neighboring
     if paid.neighboring != relation:
         raise ValueError(
@@ -222,7 +223,10 @@ def _check_unit(terms: RunTerms, paid: Account) -> None:
 def _reserve_run(
     job: Job, payer: Payer, folder: Path, delta: Fraction, *, again: bool
 ) -> tuple[State, Entry]:
-    """Return the state and the entry of a run that an earlier process or this one has charged."""
+    """Return the state and ledger entry of an earlier run in the folder, or charge a new run.
+
+    ``again``: ``charge_again`` of `ny.train`.
+    """
     book, terms = payer.ledger, job.terms
     state = job.load(folder)
     if state is not None:

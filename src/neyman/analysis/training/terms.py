@@ -32,7 +32,7 @@ MAX_STEPS = 10**7
 
 @dataclass(frozen=True)
 class RunTerms(ABC):
-    """State the public terms of every run: its name, accounting, clipping, and dataset.
+    """Hold the public terms of every run: its name, accounting, clipping, and dataset.
 
     Args:
         name: the name of the run. Another model or gradient needs another name.
@@ -55,7 +55,7 @@ class RunTerms(ABC):
 
     @property
     def unit(self) -> float:
-        """Return the approximate size of one grid unit. It only scales the result."""
+        """Return the size of one grid unit, clip / grid, rounded. Privacy does not depend on it."""
         return float(self.clip) / self.grid
 
     @property
@@ -191,10 +191,10 @@ class Terms(RunTerms):
 
 
 def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
-    """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exactly.
+    """Return the variance of a run's noise, in squared grid units, exactly.
 
-    With a strategy, the noise is added to its integer rows, and the variance is 65536^2 times
-    larger.
+    It is (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one. With a strategy,
+    whose rows are scaled to integers, it is 65536^2 times larger.
 
     Args:
         mechanism: the mechanism of the run. Its sigma is relative to the largest change of a sum.

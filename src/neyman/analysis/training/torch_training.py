@@ -258,7 +258,7 @@ class NetworkRun:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
     def _pack_state(self) -> memoryview:
-        """Return the parameters, buffers, optimizer, and schedule, without any random state."""
+        """Return the bytes of the parameters, buffers, optimizer, and schedule; no random state."""
         buffer = io.BytesIO()
         parts = {
             "model": {name: x.detach() for name, x in self._tensors().items()},
@@ -341,7 +341,7 @@ def _type_name(dtype: torch.dtype | None) -> str | None:
 
 
 def _text(thing: object) -> str:
-    """Return text that identifies a model, a loss, an optimizer, or a schedule."""
+    """Return a text that identifies a model, a loss, an optimizer, or a schedule."""
     kind = thing if callable(thing) and hasattr(thing, "__qualname__") else type(thing)
     text = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(thing, Module):
@@ -356,7 +356,7 @@ def _optimizer(
     parameters: Mapping[str, Tensor],
     given: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
 ) -> Optimizer:
-    """Return the optimizer. Refuse one that does not move exactly the trained parameters."""
+    """Return the optimizer. Refuse one whose parameters are not exactly the trained ones."""
     result: Any = given
     if not isinstance(given, (Optimizer, Module)) and callable(given):
         result = given(list(parameters.values()))

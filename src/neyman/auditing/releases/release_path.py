@@ -47,7 +47,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how a release is compared with its noise."""
+    """Limit the comparison of a release with its noise."""
 
     matches: int = 20_000  # tried ways to fit a difference into a shift vector
     cell_draws: float = 10.0  # about this many draws per cell
@@ -72,7 +72,7 @@ class Noise(Protocol):
 
 @dataclass
 class Record:
-    """Represent one run: the exact counts, each draw of noise, and the published tables."""
+    """Record one run: its tables' forms and exact counts, each draw of noise, and its tables."""
 
     forms: tuple[Form, ...] = ()
     exact: Exact | None = None
@@ -86,7 +86,8 @@ class ReleaseAudit:
 
     Args:
         pairs, draws, tables: numbers of neighboring pairs, draws of noise, and published tables.
-        evidence: evidence of the best test between the most different pair.
+        evidence: evidence from the best test on the pair whose counts differ most, relative to
+            noise.
         confidence: confidence of the random tests.
     """
 
@@ -169,7 +170,10 @@ def audit_plan(
 
 @contextmanager
 def recording(record: Record) -> Generator[None]:
-    """Record the counts and draws of the release path. Wrapped functions still do their work."""
+    """Record the counts and draws of the release path within this context.
+
+    The wrapped functions still do their work.
+    """
     write = release_run.write_tables
     discrete, rounded = add_noise.discrete_gaussian, add_noise.rounded_gaussian
 
@@ -226,7 +230,10 @@ def exact_of(record: Record) -> Mapping[tuple[str, str, str], Any]:
 def shift_faults(
     entries: Mapping[tuple[str, str, str], Entry], one: Record, other: Record
 ) -> Iterator[str]:
-    """Yield each table whose exact integers move by more than the noise protects."""
+    """Yield a message per measure whose counts differ by more than the noise protects.
+
+    ``one`` and ``other`` are runs on neighbors.
+    """
     for key, entry in entries.items():
         difference = exact_of(one)[key].dense() - exact_of(other)[key].dense()
         away = [abs(int(cell)) for cell in difference if cell]
@@ -239,7 +246,10 @@ def shift_faults(
 
 
 def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
-    """Return True if a shift covers the changed cells, or if too many cells changed to check it."""
+    """Return True if a shift vector covers the changed cells, or if there are too many to check.
+
+    ``away``: absolute changes of cells. ``shift``: limits, among which the cells are divided.
+    """
     if len(shift) ** len(away) > LIMITS.matches:
         return True
     return any(
@@ -252,7 +262,7 @@ def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
 
 
 def table_faults(record: Record) -> Iterator[str]:
-    """Rebuild each table from the exact integers and the recorded noise, and yield differences."""
+    """Rebuild each table from exact counts and recorded noise. Yield a message per difference."""
     draws = iter(record.draws)
     for form in record.forms:
         built: list[pa.Table] = []
@@ -274,7 +284,10 @@ def table_faults(record: Record) -> Iterator[str]:
 
 
 def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
-    """Compare all draws of each noise scale with their distribution, and yield the misfits."""
+    """Compare all draws of each noise scale with their distribution. Yield a message per misfit.
+
+    ``chance``: probability of a false message.
+    """
     pooled: dict[tuple[str, Fraction], list[Integers]] = {}
     for record in records:
         for kind, sigma_squared, noise in record.draws:
@@ -324,12 +337,12 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
 
 
 def squared_distance(one: Record, other: Record) -> float:
-    """Return the sum over all cells of the squared difference divided by the noise variance."""
+    """Return the sum over cells of the runs' squared difference divided by the noise variance."""
     return float(sum((d**2).sum() / v for _, d, _, v in contrasts(one, other)))
 
 
 def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, float]]:
-    """Yield each table's form, its counts' difference and midpoint, and the noise variance."""
+    """Yield each measure's form, difference and mean of both runs' counts, and noise variance."""
     for form in one.forms:
         for entry, sigma_squared in form.entries:
             if entry.public is None:
@@ -339,7 +352,7 @@ def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, floa
 
 
 def replayed(plan: Plan, one: Record, other: Record, replays: int, chance: float) -> ManyRuns:
-    """Redraw the noise of two neighbors many times, and count the errors of the best test."""
+    """Redraw the noise of two neighbors ``replays`` times. Count the errors of the best test."""
     bits = SecureBits()
     shown = list(contrasts(one, other))
 

@@ -54,7 +54,7 @@ def refuse_unknown_parts(plan: Plan) -> None:
 
 @dataclass
 class Constants:
-    """Represent the constants in a plan's expressions. Values near them decide most.
+    """Represent the constants in a plan's expressions. Values near them are the best tests.
 
     Args:
         numbers: whole numbers, in units of the column's last decimal.
@@ -96,7 +96,7 @@ def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
     several = plan.unit.id is not None
 
     def unit(extreme: bool) -> dict[str, list[Row]]:
-        """Return a unit's rows by table. They are equal, because a run may choose some of them."""
+        """Return a unit's rows by table. A table's rows are equal, as a run may choose some."""
         own: dict[str, list[Row]] = {}
         for name, make in makers.items():
             most = most_rows(plan, name)
@@ -140,7 +140,10 @@ def tables_of(plan: Plan, units: Sequence[Mapping[str, Sequence[Row]]]) -> Table
 
 
 def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[bool], Row]:
-    """Return a function that makes a random row of a table, without columns that a join adds."""
+    """Return a function that makes a random row of a table, without columns that a join adds.
+
+    Its argument is True for extreme values.
+    """
     constants = Constants.of(plan)
     left_out = set(plan.rows.names)
     if table == plan.table:
@@ -181,7 +184,7 @@ def key(column: Column, rng: np.random.Generator, extreme: bool) -> object:
 def number(
     plan: Plan, name: str, near: Sequence[int], rng: np.random.Generator, extreme: bool
 ) -> int:
-    """Return a number inside a column's clips and bins, near a constant, or, if extreme, beyond."""
+    """Return a number near a constant, or within a column's clips and bins; if extreme, outside."""
     ends = [
         end
         for query in plan.queries
@@ -213,7 +216,7 @@ def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -
 
 
 def days_of(constants: Constants) -> Iterator[date]:
-    """Yield the dates of a plan's constants that are not too near to the ends of the calendar."""
+    """Yield the dates of a plan's constants, except years outside 2 to 9998."""
     for number in sorted(constants.dates):
         year, rest = divmod(number, 10_000)
         if 2 <= year <= 9998 and 1 <= rest // 100 <= 12:
