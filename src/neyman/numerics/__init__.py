@@ -1,1 +1,1 @@
-"""Compute certified bounds, roots, sums of waves and atoms, and check arguments."""
+"""Compute certified bounds, roots, characteristic functions, and sums, and check arguments."""

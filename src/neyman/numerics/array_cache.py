@@ -2,8 +2,8 @@
 
 Mark a function as `array_cache` if its arguments are values and alone decide its result. All such
 functions share the limit, and the most recently used results stay. A question counts the operations
-of a small result once, and of a large result at each use, stored or not. So earlier questions
-change no answer, and little work is uncounted.
+of a small result once, and of a large result at each use, stored or not. Therefore, no answer
+depends on earlier questions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class _CachedArrays:
 
 
 class ArrayCache:
-    """Store results by function and arguments. Before dropping a used result, skip it once.
+    """Store results by function and arguments, and drop the oldest unused ones.
+
+    A result used since it was last due to be dropped is skipped once.
 
     Args:
         most: largest size of all results together, in bytes.
@@ -58,9 +60,10 @@ class ArrayCache:
         return known
 
     def put(self, key: Hashable, entry: _CachedArrays) -> None:
-        """Add an entry of at most a quarter of the limit. Drop other entries beyond the limit.
+        """Add an entry of at most a quarter of the limit. Drop entries until all fit in the limit.
 
-        Large entries are dropped first. Among others, the oldest unused entry is dropped first.
+        Entries above `LARGE_BYTES` are dropped first. Otherwise, the oldest unused entry is
+        dropped.
         """
         with self._lock:
             if entry.size <= self.most // 4 and self._entries.setdefault(key, entry) is entry:
@@ -92,8 +95,8 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
     """Decorate a function to store its results in the cache.
 
     Args:
-        function: a function of hashable values, which alone decide its result. No one may change
-            the result.
+        function: a function of hashable values, which alone decide its result. Callers must not
+            change the result.
 
     A result above a quarter of the limit is computed each time. Threads may share the cache.
     """
@@ -138,13 +141,13 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 
 def counted(result: R) -> R:
-    """Count the operations of a result by the size of its arrays, and return it."""
+    """Charge the operations of a cached ``result``, by its size in bytes, and return it."""
     charge(CALL + 8 * _bytes(result))
     return result
 
 
 def _bytes(value: object) -> int:
-    """Estimate the bytes of the arrays, numbers, and texts in a value, each counted once."""
+    """Estimate the bytes of a value's arrays, numbers, and texts. A repeated object counts once."""
     total, identities = 0, set[int]()
     values: list[Any] = [value]
     for one in values:  # it grows

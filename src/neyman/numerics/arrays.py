@@ -23,7 +23,7 @@ imaginary_part: Callable[[Array], Array] = attrgetter("imag")
 
 
 def generator_of(generator: object, seed: int | None = None) -> np.random.Generator:
-    """Return the given generator of a simulation, or a new one. No release draws from it.
+    """Return ``generator``, or a new one if it is None. Simulations use it, and releases do not.
 
     Args:
         generator: a NumPy generator, or None.

@@ -1,8 +1,8 @@
 """Convolve finite measures on a lattice, with small relative errors.
 
-Sums and products of nonnegative numbers never cancel. So in a direct convolution, the relative
-error of each entry grows only with the number of terms. If that is too slow, a Fourier transform
-replaces it, with a bound on its absolute rounding error.
+Sums and products of nonnegative numbers never cancel. Therefore, in a direct convolution, the
+relative error of each entry grows only with the number of terms. If that is too slow, a Fourier
+transform is used, with a bound on its absolute rounding error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Atoms:
         tail: bound on the total omitted weight (same scale as ``weight``).
         relative: bound on the relative error of each weight.
         absolute: bound on a further absolute error of each weight.
-        place: bound on the error of each place, beyond its rounding.
+        place: bound on the error of each weight's position, beyond its rounding.
     """
 
     step: Fraction
@@ -53,21 +53,21 @@ class Atoms:
         return len(self.weight)
 
     def points(self) -> Array:
-        """Return the places of the weights, shape (n,)."""
+        """Return the positions of the weights, shape (n,)."""
         first = float(self.offset + self.step * self.start)
         return first + float(self.step) * np.arange(len(self.weight))
 
     @property
     def drift(self) -> float:
-        """Return a bound on the error of each point, beyond four `UNIT` of the farthest point.
+        """Return a bound on the error of each position, beyond four `UNIT` of the farthest one.
 
-        A step that is not exactly a float errs once for each place.
+        If the step is not exactly a float, its error counts once per lattice step.
         """
         off = abs(Fraction(float(self.step)) - self.step)
         return self.place + len(self.weight) * float(off)
 
     def strided(self, step: Fraction) -> Atoms:
-        """Return the same measure on a finer lattice. ``self.step`` is a multiple of ``step``."""
+        """Return the same measure on a finer lattice, whose ``step`` must divide ``self.step``."""
         ratio = self.step / step
         if ratio.denominator != 1:
             raise ValueError(f"step = {step} does not divide {self.step}")
@@ -86,8 +86,8 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
 
     Args:
         a, b: measures with equal steps.
-        work: largest number of multiplications for a direct convolution, in which no weight loses
-            digits.
+        work: largest number of multiplications for a direct convolution, which keeps small relative
+            errors. Above it, a Fourier transform is used.
     """
     short, long = sorted((len(a), len(b)))
     log_scale = a.log_scale + b.log_scale
@@ -119,7 +119,10 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
 
 
 def _trim(a: Atoms) -> Atoms:
-    """Drop negligible ends and add their weight to the tail. Rescale if necessary."""
+    """Drop negligible weights at both ends and add them to the tail.
+
+    Rescale a very large or small sum.
+    """
     total = float(a.weight.sum())
     if not 0 < total < math.inf:
         return a
@@ -149,7 +152,7 @@ def _trim(a: Atoms) -> Atoms:
 
 
 def repeated(one: T, count: int, combine: Callable[[T, T], T]) -> T:
-    """Combine ``count`` >= 1 copies of ``one`` by an associative function: repeated squaring."""
+    """Combine ``count`` >= 1 copies of ``one`` by an associative function, by repeated squaring."""
     result: T | None = None
     while True:
         if count & 1:
@@ -171,13 +174,13 @@ def power(a: Atoms, count: int) -> Atoms:
 
 
 def common_step(steps: Sequence[Fraction]) -> Fraction:
-    """Return the largest rational such that every step is a whole multiple of it."""
+    """Return the largest rational number of which every step is a whole multiple."""
     denominator = math.lcm(*(s.denominator for s in steps))
     return Fraction(math.gcd(*(int(s * denominator) for s in steps)), denominator)
 
 
 def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
-    """Return the convolution of all parts (measure, count), each ``count``-fold, on one lattice."""
+    """Return the convolution, on one lattice, of ``count`` copies of each measure in ``parts``."""
     step = common_step([a.step for a, _ in parts])
     powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
     return reduce(_convolve_and_trim, powers)

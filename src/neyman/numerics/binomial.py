@@ -12,7 +12,10 @@ from neyman.numerics.atoms import UNIT
 
 
 def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
-    """Compute a function of whole numbers once for each number, if that is less work."""
+    """Return ``function`` at each whole number in n.
+
+    Compute it once per number, if that is less work.
+    """
     if not n.size:
         return function(n)
     low, high = float(n.min()), float(n.max())
@@ -76,7 +79,7 @@ def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array
 
 
 def log_half(c: Array, j: Array) -> tuple[Array, Array]:
-    """Return log P(Bin(c, 1/2) = j), and a bound on its error."""
+    """Return log P(Bin(c, 1/2) = j), and a bound on its error, for each pair (c, j)."""
     x, n = np.asarray(j, dtype=float), c.astype(float)
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
@@ -97,7 +100,10 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
 
 
 def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
-    """Return Chernoff's upper bound on log P(low <= Bin(n, p) <= high)."""
+    """Return Chernoff's upper bound on log P(low <= Bin(n, p) <= high), for each pair (low, high).
+
+    q = 1 - p.
+    """
     x = np.clip(np.where(high < n * p, high, low).astype(float), 0.0, n)
     outside = (high < n * p) | (low > n * p)
     deviance = divergence(x, n * p) + divergence(n - x, n * q)

@@ -87,8 +87,8 @@ class Bound:
         """Format the safe end as a float, rounded toward the safe side.
 
         Args:
-            spec: as for a float, with a precision or a type. Otherwise, it may only align
-                ``str(bound)``.
+            spec: as for a float, with a precision or a type. Without either, it may only give the
+                alignment and width of ``str(bound)``.
 
         Raises:
             ValueError: the format is of another kind.
@@ -132,7 +132,10 @@ class Bound:
         return float(self._quantize(self._decimal(), -places) or 0)
 
     def _decimal(self) -> Decimal:
-        """Return the safe end. If both ends agree, return the decimal that the float prints."""
+        """Return the safe end exactly.
+
+        If both ends agree, return the decimal that the float prints.
+        """
         end = float(self)
         return Decimal(repr(end)) if self.lower == self.upper else Decimal(end)
 
@@ -174,7 +177,7 @@ class Bound:
 
 
 def _ends(other: object) -> tuple[Any, Any] | None:
-    """Return the exact ends of a comparison's other operand; None if it is not a number."""
+    """Return the exact ends of the other operand of a comparison; None if it is not a number."""
     if isinstance(other, Bound):
         return other.lower, other.upper
     number: Any = other

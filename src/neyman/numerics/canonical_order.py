@@ -1,4 +1,4 @@
-"""Order values canonically, so that a sum of equal parts is one value, however written."""
+"""Order values canonically, so that the order in which a sum is written does not matter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def order_key(value: object) -> tuple[Any, ...]:
 
     A number of any type sorts by the digits of its numerator, then of its denominator. A tuple
     sorts entry by entry. An object whose first field is a ``mechanism`` sorts right after that
-    mechanism. The JSON of mechanisms uses this order since version 0.1.0. Fields that equality
+    mechanism. The JSON of mechanisms uses this order since version 0.1.0. Fields that ``==``
     ignores do not count: two keys are equal if and only if the values are.
 
     Args:
@@ -47,7 +47,7 @@ def order_key(value: object) -> tuple[Any, ...]:
 
 @cache
 def _names(kind: type[object]) -> tuple[bool, tuple[str, ...]]:
-    """Return the names of a class's compared fields, and True if the first is ``mechanism``."""
+    """Return True if a class's first compared field is ``mechanism``, and all compared names."""
     if not is_dataclass(kind):
         raise TypeError(
             f"a {kind.__name__} has no canonical order: make its class a frozen dataclass"

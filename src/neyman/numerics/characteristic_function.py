@@ -1,4 +1,4 @@
-"""Sum waves: compute the characteristic function of weights, accurate even very close to 1."""
+"""Compute sums of waves: characteristic functions, accurate even very close to 1."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ WAVE_OPERATIONS = 25.0  # operations of a complex exponential or product
 
 
 def evenly(u: Array) -> bool:
-    """Return True if u has more than 8 entries, evenly spaced from 0."""
+    """Return True if ``u`` has more than 8 entries, evenly spaced from 0."""
     return bool(len(u) > 8 and u[0] == 0 and np.abs(np.diff(u) - u[1]).max() <= 1e-9 * abs(u[1]))
 
 
 def wave_sum(place: Array, weight: Array, u: Array) -> Array:
-    """Return the sum of weight (e^{i u place} - 1) for each u, shape (m,).
+    """Return the sum over k of weight[k] (e^{i u place[k]} - 1) for each u, shape (m,).
 
     Args:
-        place, weight: shape (n,).
-        u: shape (m,). If evenly spaced from 0, a few waves are computed and the others multiplied:
-            e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
+        place, weight: position and weight of each atom, shape (n,).
+        u: shape (m,). If evenly spaced from 0, a few waves are computed and multiplied to get the
+            others: e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
     """
     if not evenly(u):
         charge(CALL + WAVE_OPERATIONS * len(u) * len(place))
@@ -74,11 +74,11 @@ def wave_sums(place: Array, weight: Array, u: Array) -> Array:
 
 
 def rounding(place: Array, weight: Array, u: Array) -> Array:
-    """Return a bound on the error of `wave_sum`, shape (m,), if each place errs by a few units.
+    """Return a bound on the error of `wave_sum`, shape (m,), if each place errs by a few roundings.
 
-    For several distributions, as in `wave_sums`, the shape is (distributions, m). A wave errs by at
-    most the phase's error. A product adds three units of the phase at each doubling. A sum of n
-    terms adds n units.
+    For several distributions, as in `wave_sums`, the shape is (distributions, m). In units of
+    2^-53: a wave errs by at most the phase's error, each doubling of the exponent adds three units
+    of the phase, and a sum of n terms adds n units.
     """
     units = (place.shape[-1] + 32 + 4 * math.log2(len(u) + 1)) * UNIT
     return units * np.multiply.outer((weight * np.abs(place)).sum(axis=-1), np.abs(u))
@@ -87,8 +87,9 @@ def rounding(place: Array, weight: Array, u: Array) -> Array:
 def series(weight: Array, angle: Array) -> Array:
     """Return the sum over k of weight[k] e^{-i k angle} for each angle, shape (m,).
 
-    For many terms, a few waves are computed and the others multiplied. Besides the rounding of the
-    angle, a term errs by at most 12 sqrt(n) + 16 units, for n terms: five for each product.
+    For many terms, a few waves are computed and multiplied to get the others. Besides the rounding
+    of the angle, a term errs by at most 12 sqrt(n) + 16 units of 2^-53, for n terms: five for each
+    product.
     """
     if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < 1 << 10):
         charge(CALL + WAVE_OPERATIONS * len(weight) * len(angle))
@@ -113,7 +114,7 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 
     Args:
         weight: complex, shape (n,).
-        start, step: first angle, and difference of neighboring angles.
+        start, step: first angle, and distance between consecutive angles.
         count: number of angles.
 
     Returns:
@@ -148,8 +149,8 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 def _product(left: Array, right: Array) -> Array:
     """Return the product of two matrices. Compute small ones in one thread, which is faster.
 
-    The result is a sum of products too small to be shared among threads. The bound of `rounding`
-    holds for every order of the terms in a sum.
+    The product is computed in blocks of terms too small for a library to share among threads. The
+    bound of `rounding` holds for every order of the terms in a sum.
     """
     rows, terms, columns = left.shape[0], left.shape[1], right.shape[1]
     if rows * terms * columns > 1 << 22:
@@ -168,7 +169,7 @@ def _apply_matrix(matrix: Array, vector: Array) -> Array:
 
 
 def _products(first: Array, count: int) -> Array:
-    """Return first^k for k = 0 .. count - 1: shape (m, count)."""
+    """Return the powers first^k for k = 0 .. count - 1, shape (m, count)."""
     products = np.ones((len(first), count), complex)
     done, following = 1, first[:, None]
     while done < count:
@@ -180,7 +181,10 @@ def _products(first: Array, count: int) -> Array:
 
 
 def _powers(first: Array, count: int) -> Array:
-    """Return e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, *first.shape)."""
+    """Return e^{i k x} - 1 for k = 0 .. count - 1, shape (count, *first.shape).
+
+    ``first`` has e^{i x} - 1.
+    """
     sums = np.zeros((count, *first.shape), complex)
     done = 1
     following = first.copy()

@@ -1,4 +1,4 @@
-"""Check arguments once, by name. Each error has the argument, its value, and the valid values."""
+"""Check arguments. Each error shows the argument's name, its value, and the valid values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def between(name: str, value: object, low: float, high: float) -> float:
 
 
 def number(name: str, value: object) -> int | float | Fraction:
-    """Return ``value`` as the plain int, float or fraction that a description stores."""
+    """Return ``value`` as a plain int, float, or fraction, which JSON descriptions can store."""
     finite(name, value)
     if isinstance(value, Integral):
         return int(value)
@@ -87,7 +87,7 @@ def integer(name: str, value: object, least: int = 0) -> int:
 
 
 def exact(name: str, value: object) -> Fraction:
-    """Return ``value`` as a rational number: ints, fractions, decimals, "3/7", "0.1".
+    """Return ``value`` as a fraction. It may be an int, a fraction, a decimal, "3/7", or "0.1".
 
     A float is read as the shortest decimal that prints it: 0.1 is 1/10.
     """
@@ -133,7 +133,7 @@ def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
 
 
 def no_evidence(name: str, value: object) -> None:
-    """Refuse an attack's evidence if a guarantee is needed."""
+    """Refuse a ``value`` that is evidence from an attack, because a guarantee is needed."""
     if getattr(value, "is_evidence", False):
         raise TypeError(
             f"{name} = {_shown(value)} is evidence from an attack. It can refute a guarantee, and "
@@ -142,7 +142,7 @@ def no_evidence(name: str, value: object) -> None:
 
 
 def described(name: str, value: object) -> Any:
-    """Return ``value`` itself. Refuse an object without a trade-off curve, and evidence."""
+    """Return ``value`` itself. Refuse evidence, and an object without a trade-off curve."""
     no_evidence(name, value)
     if isinstance(value, type) or not callable(getattr(value, "tradeoff", None)):
         raise TypeError(
@@ -178,7 +178,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def log_probability(name: str, value: float | None, logarithm: float | None) -> float:
-    """Return the logarithm of a probability, given either the probability or its logarithm."""
+    """Return the logarithm of a probability. Exactly one of both must be given."""
     if (value is None) == (logarithm is None):
         raise ValueError(f"give exactly one of {name}= and log_{name}=")
     if value is not None:

@@ -1,6 +1,6 @@
 """Bound how fast a characteristic function decays beyond the last node [C-4].
 
-Let phi be this function. For increasing ``edges`` u_0 < u_1 < ..., `by_moments` and `by_pieces`
+Let phi be this function. For increasing ``edges`` u_0 < ... < u_m, `by_moments` and `by_pieces`
 return upper bounds on log |phi(u)|. Entry j holds for every u in [u_j, u_{j+1}], and the last one
 for every u >= u_m.
 """
@@ -22,14 +22,15 @@ LOBES = math.sin(SINC_KNEE) / SINC_KNEE  # above every later lobe of |sin x / x|
 
 @np.errstate(over="ignore", invalid="ignore")
 def by_moments(variance: float, fourth: float, edges: Array) -> Array:
-    """Bound log |phi| by moments of the loss L.
+    """Bound log |phi(u)| by moments of the loss L.
 
-    |phi|^2 = E cos(u (L - L')) <= 1 - u^2 Var + u^4 E(L - L')^4 / 24, convex in u^2.
+    |phi|^2 = E cos(u (L - L')) <= 1 - u^2 Var(L) + u^4 E(L - L')^4 / 24, convex in u^2. L' is an
+    independent copy of L.
 
     Args:
         variance: lower bound on Var(L).
-        fourth: upper bound on E(L - L')^4, L' an independent copy.
-        edges: shape (m,), above 0.
+        fourth: upper bound on E(L - L')^4.
+        edges: u_0 < u_1 < ..., above 0.
     """
     square = edges * edges
     at = 1 - square * (variance - square * (fourth / 24))
@@ -41,23 +42,26 @@ def by_moments(variance: float, fourth: float, edges: Array) -> Array:
 
 
 def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = None) -> Array:
-    """Bound log |phi| by a part of the distribution that is uniform between neighboring places.
+    """Bound log |phi(u)|, using a part of the distribution that is uniform on each of n intervals.
 
-    The distribution is at least ``mass[k]``, spread evenly over [places[k], places[k + 1]]. Each
-    interval belongs to a block. A block of mass p adds at most one of these to |phi(u)|:
+    The caller ensures that the distribution has at least mass ``mass[k]``, spread evenly, on
+    [places[k], places[k + 1]]. The intervals are grouped into blocks. A block of mass p adds at
+    most one of these to |phi(u)|:
 
-    - p (1 - u^2 (1 - u^2 d^2 / 12) V / 2), for width d and variance V, because |L - L'| <= d;
+    - p (1 - u^2 (1 - u^2 d^2 / 12) V / 2), if the block has width d and variance V, as |L - L'| <=
+      d;
     - p |sinc(u d / 2)|, if it is one interval;
-    - the total variation of its density over u.
+    - the total variation of its density, divided by u.
 
-    In the middle, blocks are cells of about 2 / u. Everything left of them may be one block, and so
-    may everything right of them. Mass outside all blocks counts fully.
+    In the middle, blocks are about 2 / u wide. All intervals to their left may form one block, and
+    so may those to their right. Mass outside all blocks adds at most itself.
 
     Args:
         places: increasing, shape (n + 1,).
         mass: shape (n,), at least 0.
         edges: shape (m,), above 0.
-        wanted: True if a bound is useful, shape (m,). Elsewhere nothing is claimed.
+        wanted: True where a bound is useful, shape (m,). Elsewhere, the bound is 0, which claims
+            nothing.
     """
     edges, repeat = _thin_edges(edges)
     if wanted is None or len(wanted) != len(edges):
@@ -109,7 +113,13 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
 
 
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
-    """Return how much each cell lowers |phi|, at least, from its mass and first two moments."""
+    """Return a lower bound on how much each block lowers |phi(u)|, for all u in [u, following].
+
+    Args:
+        sums: mass, first moment, and second moment of each block, shape (3, n).
+        width: width of each block, shape (n,).
+        slack: bound on the rounding of a second moment.
+    """
     total, moment, second = sums
     if following > 1e150:  # squares overflow: nothing is claimed
         return np.zeros(len(width))

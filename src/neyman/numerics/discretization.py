@@ -2,14 +2,15 @@
 
 A loss distribution is a pair of measures: weight p at loss l under P is weight p e^-l under Q.
 
-- `spread` splits each atom between its two grid neighbors so that both measures keep their mass.
-  The result spreads the likelihood ratio, so it dominates (Doroshenko et al. 2022, "connect the
-  dots"). Every delta computed from it is an upper bound, even after composition.
-- `contract` mixes each atom with its neighbors until both are on the grid. Mixing outcomes is
-  post-processing, so every delta computed from it is a lower bound. If two atoms cannot be mixed
-  onto the grid, they are rounded down, which also lowers delta.
+- `spread` splits each atom between its two nearest grid points so that both measures keep their
+  mass. The likelihood ratio varies more, so the result dominates (Doroshenko et al. 2022, "connect
+  the dots"). Every delta computed from it is an upper bound, even after composition.
+- `contract` mixes adjacent atoms until they are on the grid. Mixing outcomes is post-processing, so
+  every delta computed from it is a lower bound. If two atoms cannot be mixed onto the grid, they
+  are rounded down, which also lowers delta.
 
-Both err in the second order of the step. Rounding every loss up or down errs in the first order.
+The error of both is of second order in the step. Rounding every loss up or down has an error of
+first order.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ ATOM_ERROR = 64 * UNIT  # error of the few operations on each atom [DI-3]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discretization:
-    """Represent atoms anywhere on the line: ``exp(log_scale) * weight`` at ``loss``, under a tilt.
+    """Represent atoms at any losses: weight ``exp(log_scale) * weight`` at ``loss``, under a tilt.
 
     Args:
-        loss: places, increasing, shape (n,).
+        loss: positions of the atoms, increasing, shape (n,).
         weight: non-negative weights, each with the factor e^{tilt loss}, shape (n,).
         tilt: any real number.
         log_scale: logarithm of the common factor.
         tail: bound on the total omitted weight.
         relative: bound on the relative error of each weight; one number, or shape (n,).
-        place: bound on the error of each place, beyond four units of the largest.
+        place: bound on the error of each loss, beyond four rounding units (2^-53) of the largest.
     """
 
     loss: Array
@@ -59,7 +60,10 @@ class Discretization:
 def _gather_weights(
     index: NDArray[np.int64], weight: Array, step: float, dots: Discretization, terms: int = 0
 ) -> Atoms:
-    """Add up the weights at each place. They are themselves sums of up to ``terms`` terms."""
+    """Add up the weights at each grid point ``index * step``. Take the other fields from ``dots``.
+
+    ``terms``: number of terms, beyond 8, in the sum that gave each weight.
+    """
     start = int(index.min())
     cells(int(index.max()) - start)
     total = np.bincount(index - start, weights=weight)
@@ -131,12 +135,12 @@ def contract(dots: Discretization, step: float) -> Atoms:
 
 
 def contract_dense(dots: Discretization, step: float) -> Atoms:
-    """Contract many atoms per cell, with an eighth of the variance that `contract` adds.
+    """Return a dominated measure as `contract` does, for many atoms per grid step.
 
-    The atoms of the cell about each place js merge into one, at js + e_j. If e_j < 0, a share of
-    the next cell is reported as this one. If e_j > 0, a share of the cell before is. The share is
-    large enough to move the atom to js. If the share would be too large, the atom is rounded down
-    [DI-6].
+    It adds an eighth of the variance that `contract` adds. The atoms nearest to each grid point j
+    step merge into one atom, at j step + e_j. If e_j < 0, it is mixed with a share of the atom of
+    the next grid point; if e_j > 0, of the one before. The share is just large enough to move the
+    atom to j step. If this share is too large, the atom is rounded down [DI-6].
     """
     charge(CALL + ATOM_OPERATIONS * len(dots.loss))
     keep = dots.weight > 0
@@ -184,10 +188,12 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
 
 
 def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]:
-    """Merge all atoms of a cell into one atom, whose two measures are the sums (post-processing).
+    """Merge all atoms within each interval of this width into one atom. This is post-processing.
+
+    Under both P and Q, the weight of the new atom is the sum.
 
     Returns:
-        The places, their weights, and the number of terms beyond 8 in the longest sum.
+        The losses, their weights, and the number of terms beyond 8 in the longest sum.
     """
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]

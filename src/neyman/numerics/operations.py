@@ -1,10 +1,10 @@
-"""Count the operations of one question, and stop its engines at a limit.
+"""Count the operations of one question, and stop slow computations (engines) at a limit.
 
-A question is one call for an answer. Slow functions count their work before they do it: cells of
-arrays, and a fixed number per call. An engine runs within `engine_limit`. There, a count beyond the
-remaining operations raises `OperationLimit`, and so does an array too large for memory. The
-engine's caller catches this error and uses the bounds available so far. Time never decides, so a
-question has one answer.
+A question is one call for an answer. Slow functions count their work before they do it: the entries
+(cells) of arrays, and a fixed number per call. An engine runs within `engine_limit`. There, a count
+beyond the remaining operations raises `OperationLimit`, and so does an array too large for memory.
+The engine's caller catches this error and uses the bounds available so far. Running time decides
+nothing, so the answer is reproducible.
 
 Intermediate results of engines belong to the question (`in_question`), so no earlier question
 affects a later one.
@@ -26,7 +26,7 @@ MOST_OPERATIONS = 2.3e10  # of a question: about seven seconds of one core
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of operations that one question may use."""
+    """Limits on one question besides `MOST_OPERATIONS`: its reserve, batches, and largest array."""
 
     reserve_share: float = 0.1  # share of operations for bounds after the others are used up
     batch_questions: int = 8  # questions in one call that share one question's operations
@@ -54,15 +54,15 @@ class Meter:
 
     Args:
         most: largest count of operations for the engine.
-        reserve: largest count for bounds from available results.
+        reserve: largest further count, for bounds from results available when the engine stopped.
         count, spared: operations used so far, outside and within the reserve.
         reached: True if an engine had to stop.
         strict: True if an operation beyond ``most`` raises an error.
         spare: True if operations use the reserve.
-        starts: the count at which each owner of a share started.
+        starts: the count at which each ``owner`` of `limit` started.
         most_cells: cells of the largest array.
         work: intermediate results of the question's engines.
-        paid: keys of cached results with counted operations.
+        paid: keys of the cached results whose operations this meter has counted.
     """
 
     most: float
@@ -78,7 +78,7 @@ class Meter:
     paid: set[object] = field(default_factory=set[object])
 
     def result(self, key: object, build: Callable[[], R]) -> R:
-        """Return the result of ``build``, computed once for this meter."""
+        """Return the result of ``build``, computed once per ``key`` for this meter."""
         if (known := self.work.get(key)) is None:
             known = self.work[key] = build()
         return known
@@ -90,14 +90,14 @@ class Meter:
 
 
 METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
-"""The meter of the question that this thread answers; None between two questions."""
+"""The meter of the question that this thread answers; None outside of a question."""
 
 
 def charge(count: float, most_cells: float = 0.0) -> None:
-    """Count operations before they run, and the cells of their largest array.
+    """Count operations before they run, and note the cells of their largest array.
 
     Raises:
-        OperationLimit: an engine needs more than is left, or more memory than allowed.
+        OperationLimit: within `engine_limit`, more operations or memory than allowed.
     """
     meter = METER.get()
     if meter is None:
@@ -116,28 +116,28 @@ def charge(count: float, most_cells: float = 0.0) -> None:
 
 
 def overhead(count: float) -> None:
-    """Count operations for an answer from available results. They never raise an error."""
+    """Count operations that assemble an answer from available results. This raises no error."""
     meter = METER.get()
     if meter is not None:
         meter.count += count
 
 
 def cells(count: float) -> None:
-    """Report the number of cells of an array before it is created.
+    """Report the number of entries of an array before it is created.
 
     Raises:
-        OperationLimit: an engine needs more memory than allowed.
+        OperationLimit: within `engine_limit`, more memory than allowed.
     """
     charge(0.0, count)
 
 
 def _new_meter(batches: float = 1.0) -> Meter:
-    """Return a meter with this multiple of one question's operations."""
+    """Return a meter with ``batches`` times the operations of one question."""
     return Meter(batches * MOST_OPERATIONS, batches * LIMITS.reserve_share * MOST_OPERATIONS)
 
 
 class _Block:
-    """Count the operations of a block with a meter, and restore the meter's settings afterwards.
+    """Use a meter within a ``with`` block, and restore its settings afterwards.
 
     Args:
         settings: the meter's settings within the block.
@@ -170,7 +170,7 @@ class _Block:
 
 
 def question_meter(batches: float = 1.0) -> _Block:
-    """Count the operations of a block, with the question's meter or a new one.
+    """Return a context that counts operations with the question's meter, or a new one.
 
     Args:
         batches: multiple of one question's operations for a new meter.
@@ -179,7 +179,7 @@ def question_meter(batches: float = 1.0) -> _Block:
 
 
 def apart(*, strict: bool = False) -> _Block:
-    """Count the operations of a block with a new meter, even within a question.
+    """Return a context that counts operations with a new meter, even within a question.
 
     Args:
         strict: True if operations beyond the limit raise `OperationLimit`.
@@ -188,7 +188,9 @@ def apart(*, strict: bool = False) -> _Block:
 
 
 def in_question(key: object, build: Callable[[], R]) -> R:
-    """Return the result of ``build``, computed once per question, or anew between questions.
+    """Return the result of ``build``, computed once per question.
+
+    Outside of a question, it is computed each time.
 
     Args:
         key: a hashable value or object that identifies the result.
@@ -199,17 +201,18 @@ def in_question(key: object, build: Callable[[], R]) -> R:
 
 
 def fresh_engines() -> _Block:
-    """Start engines without intermediate results in the block, as at a question's start."""
+    """Return a context without intermediate results, as at the start of a question."""
     return _Block({"work": {}})
 
 
 def limit(share: float, owner: object = None) -> _Block:
-    """Give the block a share of the operations, so that some are left for others.
+    """Return a context with a share of the remaining operations, so that some are left for others.
 
     Args:
         share: share of the remaining operations, reserve included.
-        owner: if given, the share is of the operations left when this object began to answer the
-            question. Its other blocks count, and the reserve is not shared.
+        owner: if given, the share is of the operations left when this object first called `limit`
+            in the question. All its contexts together get this share, and the reserve is not
+            shared.
     """
     meter = METER.get() or _new_meter()
     if owner is None:
@@ -221,23 +224,23 @@ def limit(share: float, owner: object = None) -> _Block:
 
 
 engine_limit: Callable[[], _Block] = partial(_Block, {"strict": True, "reached": False})
-"""Raise `OperationLimit` for operations beyond the limit within the block.
+"""Return a context in which operations beyond the limit raise `OperationLimit`.
 
-After the block, the meter has ``reached`` = True if an engine had to stop in it.
+Afterwards, the meter has ``reached`` = True if an engine had to stop.
 """
 
 reserve: Callable[[], _Block] = partial(_Block, {"spare": True})
-"""Use the reserve within the block, for bounds from available results."""
+"""Return a context whose operations count toward the reserve, for bounds from available results."""
 
 
 def method_note(method: str) -> str:
-    """Return the method of an answer, with a note if an engine had to stop."""
+    """Return ``method``, with a note if an engine had to stop."""
     meter = METER.get()
     return f"{method}; {NOTE}" if meter is not None and meter.reached else method
 
 
 def _with_note(answer: Any) -> Any:
-    """Return an answer with the note that an engine had to stop in every bound's method."""
+    """Return ``answer``, with a note in the method of each bound that an engine had to stop."""
     if isinstance(answer, Bound):
         said = NOTE in answer.method
         return answer if said else replace(answer, method=f"{answer.method}; {NOTE}")
@@ -249,9 +252,10 @@ def _with_note(answer: Any) -> Any:
 
 
 def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Decorate a method that answers a question, to give it its operations.
+    """Decorate a method that answers a question, to count and limit its operations.
 
-    Each question starts with fresh engines, so its answer does not depend on earlier questions.
+    Each question starts without intermediate results, so its answer does not depend on earlier
+    ones.
     """
 
     @wraps(ask)

@@ -1,4 +1,4 @@
-"""Sum few independent losses atom by atom, without a grid, with small relative errors.
+"""Add few independent losses atom by atom, without a grid, with small relative errors.
 
 The n-fold sum of a loss with m values has C(n + m - 1, m - 1) values, one for each list of counts
 of the values. Their weights are multinomial. They are computed without cancellation of large
@@ -6,7 +6,7 @@ numbers (Loader 2000, "Fast and accurate computation of binomial probabilities")
 
     log(n! / prod k_j! * prod p_j^k_j) = S(n) - sum [S(k_j) + D(k_j, n p_j)]
 
-with S(k) = log k! - k log k + k, a slow function, and D(k, y) = k log(k / y) + y - k >= 0.
+with S(k) = log k! - k log k + k, which grows slowly, and D(k, y) = k log(k / y) + y - k >= 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neyman.numerics.operations import charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which sums are stored."""
+    """Limits on which sums are stored: the number of copies, the range, and the smallest weight."""
 
     copies: int = 2000  # up to this many copies of a loss with two values, all sums are stored
     # Standard deviations stored for more copies. The omitted mass is about 1e-20.
@@ -40,7 +40,7 @@ LIMITS = Limits()
 
 
 def ways(count: int, values: int) -> int:
-    """Return the number of distinct sums of ``count`` copies of a loss with ``values`` atoms."""
+    """Return the number of stored sums of ``count`` copies of a loss with ``values`` atoms."""
     if values == 2:  # for many copies, only a window is stored
         window = math.ceil(LIMITS.reach_deviations * math.sqrt(count)) + 128
         return min(count, max(LIMITS.copies, window)) + 1
@@ -50,7 +50,7 @@ def ways(count: int, values: int) -> int:
 def power_sums(
     index: Array, unit: float, p: Array, count: int, tilt: float, *, relative: float, place: float
 ) -> Discretization:
-    """Return the ``count``-fold sum of a loss with few values, under a tilt.
+    """Return the tilted distribution of the sum of ``count`` copies of a loss with few values.
 
     Args:
         index: the loss has the values ``index * unit``; shape (m,).
@@ -96,7 +96,7 @@ def power_sums(
 
 
 def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
-    """Return the sum of independent losses, with every combination of atoms, in order."""
+    """Return the distribution of a sum of independent losses, from all combinations of atoms."""
     longest, *others = sorted(parts, key=lambda d: len(d.loss))
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
@@ -130,7 +130,7 @@ def _simplex(count: int, values: int) -> NDArray[np.int64]:
 
 
 def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64]:
-    """Return the counts of two values near the center of the tilted sum, shape (n, 2)."""
+    """Return the counts of each of two values near the center of the tilted sum, shape (n, 2)."""
     log_p = np.log(p) + tilt * value
     share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # share of the second value
     reach = count
@@ -143,6 +143,6 @@ def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64
 
 
 def _beyond(weight: Array) -> float:
-    """Bound the mass of log-concave weights before the first given weight."""
+    """Bound the total of the log-concave weights that come before the first given weight."""
     first, second = float(weight[0]), float(weight[1])
     return first * (first / second) / (1 - first / second) * (1 + 1e-6) if first < second else 1e9

@@ -1,4 +1,4 @@
-"""Read records as arrays. No entry raises an error, affects another entry, or is shown."""
+"""Read records as arrays. An invalid entry raises no error, is not shown, and affects no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def one_per_record(name: str, values: object, *, relation: Relation) -> NDArray[Any]:
-    """Return an array with one entry per record.
+    """Return an array with one number per record.
 
     An array's type and shape are checked, but not its content. In a list or another sequence, each
     entry is read separately, and is NaN if it is no number.
@@ -46,8 +46,9 @@ def vectors(
 ) -> NDArray[Any]:
     """Return an array with one row per record.
 
-    An array's type and shape are checked, but not its content. A list gets the declared number of
-    columns, and a record of another form is all NaN. No record decides the form of the result.
+    An array's type and shape are checked, but not its content. From a list, the result has
+    ``dimension`` columns, and a record of another length or type is all NaN. Thus no record decides
+    the shape of the result.
 
     Args:
         name: name of the argument.
@@ -128,7 +129,10 @@ def _array(name: str, values: object) -> NDArray[Any]:
 
 
 def in_order(name: str, values: object) -> list[Any]:
-    """Return the records in their order. An error message has only their type."""
+    """Return the records as a list, in order.
+
+    An error message shows only the type of the records.
+    """
     items = cast("Iterable[Any]", values)
     if not isinstance(values, (str, bytes, Mapping, AbstractSet)):
         try:

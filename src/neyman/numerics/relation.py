@@ -8,13 +8,13 @@ from typing import Literal
 Neighboring = Literal["replace-one", "add-remove"]
 
 Relation = Literal["any", "add-remove", "replace-one"]
-"""A relation; "any" if only a shift or a curve is known."""
+"""A relation of neighboring datasets; "any" if only a shift or a curve is known."""
 
 NEIGHBORING: tuple[Neighboring, ...] = ("add-remove", "replace-one")
 RELATIONS: tuple[Relation, ...] = ("any", *NEIGHBORING)
 
 MOVES: Mapping[Neighboring, int] = {"add-remove": 1, "replace-one": 2}
-"""The number of records added or removed. A replacement removes one and adds one."""
+"""The number of records that differ between neighbors: a replacement removes one and adds one."""
 
 
 def size_known(relation: Relation) -> bool:
@@ -39,10 +39,10 @@ def neighboring_of(value: object, why: str = "") -> Neighboring:
 
 
 def relation_of(value: object) -> Relation:
-    """Return the relation, or "any".
+    """Return ``value`` if it is a relation, or "any".
 
     Raises:
-        ValueError: ``value`` is none of these.
+        ValueError: ``value`` is neither.
     """
     for relation in RELATIONS:
         if value == relation:
@@ -51,7 +51,7 @@ def relation_of(value: object) -> Relation:
 
 
 def unified(a: Relation, b: Relation) -> Relation:
-    """Return the common relation of two objects. "any" fits each; others do not mix.
+    """Return the common relation of two objects. "any" combines with each.
 
     Raises:
         ValueError: the two have different relations.

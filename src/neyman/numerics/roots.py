@@ -25,24 +25,24 @@ def bisect(
     rounds: int | None = None,
     middle: Callable[[Real, Real], Real] = lambda a, b: (a + b) / 2,
 ) -> tuple[Real, Real]:
-    """Narrow the interval in which a monotone condition stops holding, by halving.
+    """Narrow the interval in which a monotone condition stops holding, by bisection.
 
-    The condition must hold at ``inside``. Neither given end is evaluated. The condition holds at
-    each new ``inside`` and fails at each new ``outside``, so the first returned number is safe. The
-    search ends if nothing is between the ends, or at the first limit.
+    The caller ensures that the condition holds at ``inside``. Neither given end is evaluated. The
+    condition holds at each new ``inside`` and fails at each new ``outside``, so the first returned
+    number is safe. The search ends if no number is between the ends, or at the first limit.
 
     Args:
         holds: the condition.
         inside: where the condition holds; above or below ``outside``.
         outside: where the condition need not hold.
-        tolerance: limit on the distance of the ends, relative to the larger end.
-        width: limit on the distance of the ends.
-        rounds: limit on the number of evaluations. Fractions need one of the three limits.
-            ``tolerance`` does not end a search toward 0.
-        middle: function that chooses a place between two ends.
+        tolerance: largest final distance between the ends, relative to the larger end. It does not
+            end a search toward 0.
+        width: largest final distance between the ends.
+        rounds: largest number of evaluations. Fractions need one of these three limits.
+        middle: function that chooses the next number between two ends.
 
     Returns:
-        The last place where the condition holds, and the first where it does not.
+        The last evaluated number where the condition holds, and the first where it does not.
     """
     asked = 0
     while rounds is None or asked < rounds:
@@ -77,9 +77,9 @@ def falls_to(
 ) -> tuple[float, float]:
     """Return a bracket ``(a, b)`` with ``f(a) > level >= f(b)`` for a non-increasing ``f``.
 
-    ``f(low) > level`` and ``f(high) <= level`` must hold. The method is regula falsi (Illinois)
-    with bisection as a safeguard. Both ends have been evaluated, so each is certified if ``f`` is.
-    The search ends when ``b - a <= tolerance * max(floor, |b|)``.
+    The caller ensures that ``f(low) > level`` and ``f(high) <= level``. The method is regula falsi
+    (Illinois) with bisection as a safeguard. Both ends have been evaluated, so each is certified if
+    ``f`` is. The search ends when ``b - a <= tolerance * max(floor, |b|)``.
     """
     f_low, f_high = f(low) - level, f(high) - level
     side = 0
@@ -123,8 +123,8 @@ def zero(
     """Return the approximate zero of a smooth ``f`` that changes sign between ``low`` and ``high``.
 
     Use inverse quadratic interpolation if the last three points allow it, else bisection
-    (Chandrupatla 1997). With ``ends``, f at both ends, the search also ends if a secant puts the
-    zero within the tolerance.
+    (Chandrupatla 1997). ``ends``: the values of f at both ends. If given, the search also ends when
+    the secant's zero is closer than the tolerance.
     """
     a, b = low, high
     fa, fb = ends or (f(a), f(b))
@@ -156,7 +156,7 @@ def zero(
 def least(f: Callable[[float], float], low: float, high: float) -> float:
     """Return the approximate minimizer of a unimodal ``f`` in [low, high], by golden section.
 
-    The place need not be exact: callers certify the value there.
+    The minimizer need not be exact: callers certify the value there.
     """
     inner, outer = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     f_inner, f_outer = f(inner), f(outer)

@@ -1,4 +1,4 @@
-"""Round exact numbers to neighboring floats, up or down."""
+"""Round exact numbers to adjacent floats, up or down."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def below(value: Fraction | float) -> float:
 def exp_up(value: float) -> float:
     """Return an upper bound on the probability e^value. Return exactly 0 for -inf.
 
-    The bound allows for one rounding of ``value``. The error of exp is below one float (``up``).
+    The bound allows for one rounding of ``value``. It assumes that exp errs by less than one float,
+    and adds two.
     """
     if value == -math.inf:
         return 0.0
@@ -44,13 +45,16 @@ def log_of(value: float) -> float:
 
 
 def log_add(x: float, y: float) -> float:
-    """Return log(e^x + e^y), to about the nearest float."""
+    """Return log(e^x + e^y), rounded."""
     top = max(x, y)
     return top if math.isinf(top) else top + math.log1p(math.exp(min(x, y) - top))
 
 
 def log_complement(low: float, high: float) -> tuple[float, float]:
-    """Return bounds on log(1 - x), given bounds on log x, with 6 units of rounding [RO-1]."""
+    """Return bounds on log(1 - x), given bounds ``low`` and ``high`` on log x [RO-1].
+
+    The bounds allow for 6 units of rounding.
+    """
     return (1 + 8 * UNIT) * _log_complement(high), (1 - 8 * UNIT) * _log_complement(low)
 
 
@@ -75,5 +79,8 @@ def down(x: float, steps: int = 2) -> float:
 
 
 def known(x: Array) -> Array:
-    """Return |x|, or 0 if x is not finite. The rounding of a logarithm scales with it."""
+    """Return |x|, or 0 where x is not finite.
+
+    If x is a logarithm, its rounding is relative to |x|.
+    """
     return np.where(np.isfinite(x), np.abs(x), 0.0)

@@ -1,16 +1,16 @@
-"""Compute the moment generating function of a discrete Gaussian's loss, by the shorter of two sums.
+"""Compute the log moment generating function K of a discrete Gaussian's loss, as one of two sums.
 
 With t = z shift and theta(t) = sum over x of e^{-(x + t)^2 / (2 sigma^2)},
 
     K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(t) / theta(0).
 
 By Poisson summation, theta(t) is a constant times the sum over whole k of e^{-2 pi^2 sigma^2 k^2 +
-2 pi i k t}. On a vertical line, the largest term belongs to the whole number k_0 nearest to -Im t /
-(2 pi sigma^2). With f their difference, the terms around it are
+2 pi i k t}. For complex t, the largest term is at the whole number k_0 nearest to -Im t / (2 pi
+sigma^2). With f = -Im t / (2 pi sigma^2) - k_0, the terms around it are
 
     e^{-2 pi^2 sigma^2 (d - f)^2 + 2 pi i d Re t},  d = k - k_0,
 
-and the common factor has no large numbers that cancel.
+times a common factor, which is computed without cancellation of large numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the terms of a sum, and the size of a block."""
+    """Limits on the terms of a sum and the size of a block, and where to use each sum."""
 
     drop_efolds: float = 50.0
     narrow_sigma_squared: float = 0.5  # for a smaller sigma^2, the sum over x is shorter
@@ -37,7 +37,7 @@ LIMITS = Limits()
 
 
 def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
-    """Return K(z), for z with any real and imaginary parts, shape (n,)."""
+    """Return K(z) for each real or complex z, shape (n,)."""
     if sigma_squared < LIMITS.narrow_sigma_squared:
         logs = [
             _over_places(sigma_squared, shift, z[k : k + LIMITS.block_numbers // 64])
@@ -96,7 +96,7 @@ def _over_places(sigma_squared: float, shift: int, z: Array) -> Array:
 
 
 def rounding(sigma_squared: float, shift: int, z: Array) -> Array:
-    """Bound the error of e^K, relative to e^{K(Re z)}: some units of every exponent and phase."""
+    """Bound the error of e^{K(z)} relative to e^{K(Re z)}, from rounded exponents and phases."""
     ratio = shift * shift / sigma_squared
     sizes = np.abs(z) * (np.abs(np.real(z)) + 1) * ratio
     sizes = sizes + np.abs(np.imag(z)) * shift / math.sqrt(sigma_squared) * 4

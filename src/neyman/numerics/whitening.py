@@ -1,4 +1,4 @@
-"""Compute the signal of a normal vector: a shift's norm in coordinates of unit covariance."""
+"""Compute the norm of a shift of a normal vector, in coordinates of unit covariance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Matrix = Sequence[Row] | NDArray[np.floating | np.integer]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size and norm of a shift."""
+    """Limits on a shift: the most coordinates and the largest norm."""
 
     coordinates: int = 64
     norm: Fraction = Fraction(10) ** 150  # largest norm for the curve of a Gaussian
@@ -32,7 +32,7 @@ LIMITS = Limits()
 def whitened_norm(
     covariance: Matrix, sensitivity: float | Fraction, shifts: Matrix | None = None
 ) -> float | Fraction:
-    """Return an upper bound on the largest sqrt(d' S^-1 d) over the shifts d.
+    """Return an upper bound on the largest sqrt(d' S^-1 d) over the possible shifts d.
 
     Args:
         covariance: S, symmetric and positive definite, at most 64 by 64, in squared units of the
@@ -42,8 +42,8 @@ def whitened_norm(
         shifts: the possible shifts, each with one number per coordinate.
 
     Returns:
-        The norm; upper is safe. For listed shifts, it is exact before one rounding up. For an l2
-        norm D, it is D / sqrt(t), with t below the smallest eigenvalue [GC-2].
+        The norm; upper is safe. For listed shifts, it is exact or rounded up once. For sensitivity
+        D, it is D / sqrt(t), with t just below the smallest eigenvalue of S [GC-2].
 
     Raises:
         TypeError, ValueError: a matrix is not square, symmetric, or positive definite, a shift has
@@ -104,7 +104,10 @@ def _numbers(name: str, rows: Matrix) -> list[list[Fraction]]:
 
 
 def _forms(matrix: list[list[Fraction]], vectors: list[list[Fraction]]) -> list[Fraction] | None:
-    """Return d' S^-1 d for each vector d, or None if S is not positive definite [GC-3]."""
+    """Return d' S^-1 d for each d in ``vectors``, with S = ``matrix`` [GC-3].
+
+    Return None if S is not positive definite.
+    """
     size = len(matrix)
     scale = math.lcm(*(entry.denominator for row in matrix for entry in row))
     unit = math.lcm(1, *(entry.denominator for vector in vectors for entry in vector))
@@ -132,7 +135,7 @@ def _forms(matrix: list[list[Fraction]], vectors: list[list[Fraction]]) -> list[
 
 
 def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
-    """Return a number just below the smallest eigenvalue [GC-2]."""
+    """Return a lower bound on the smallest eigenvalue of ``matrix``, close to it [GC-2]."""
     floats = np.array([[float(entry) for entry in row] for row in matrix])
     exact = [matrix[i][i] for i in range(len(matrix))]
     if all(matrix[i][j] == 0 for i in range(len(matrix)) for j in range(i)):
