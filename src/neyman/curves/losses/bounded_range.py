@@ -1,16 +1,16 @@
 """Define losses of mechanisms of bounded range: L in [t - epsilon, t] for some t in [0, epsilon].
 
-The exponential mechanism is an example. For one t the worst pair has the two losses t and
-t - epsilon. The largest delta over t,
+The exponential mechanism is an example. For a given t, the worst pair has the two losses t and t -
+epsilon. The largest delta over all t,
 
     delta(s) = (1 - e^{(s - epsilon)/2})^2 / (1 - e^-epsilon),    -epsilon <= s <= epsilon,
 
 is attained at t = (s + epsilon)/2. It is the profile of one pair (the envelope): two logistic
 distributions whose centers are epsilon scales apart, with power(level) = level / (level +
-e^-epsilon (1 - level)). The envelope dominates every t, so it composes, even if each t depends on
-earlier outputs. But no mechanism is as bad at every s. So for several releases the envelope is
-safe, not exact. At each order, the divergence has its worst t, and these divergences add up
-exactly.
+e^-epsilon (1 - level)). The envelope dominates the pair of every t. Therefore, its bounds compose,
+even if each t depends on earlier outputs. But no single mechanism has the envelope's delta at every
+s, so the envelope is safe but not exact for several releases. The divergence of each order has its
+own worst t, and the divergences of several releases add up exactly.
 
 Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5], [ZC-7].
 """
@@ -70,7 +70,7 @@ class EnvelopeLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """Return mu of the G_mu that touches the curve at its fixed point [BR-2].
+        """Return mu of the Gaussian curve G_mu that touches this curve at its fixed point [BR-2].
 
         The odds at the fixed point are e^{-epsilon/2}.
         """
@@ -123,7 +123,7 @@ class EnvelopeLoss(Loss):
 
 @law_under_q.register
 def _(inner: EnvelopeLoss, size: float) -> Base:
-    """Return the density e^{-(l + a)/2} / (2 - 2 e^-a) of Q."""
+    """Return the law under Q: the density e^{-(l + a)/2} / (2 - 2 e^-a) on |l| <= a = epsilon."""
     a = inner.epsilon
     log_total = math.log(2) + math.log(-math.expm1(-a))
     stretch = Stretch(
@@ -143,10 +143,10 @@ def _(inner: EnvelopeLoss, size: float) -> Base:
 class BoundedRangeLoss(Part):
     """Represent the losses of all mechanisms of range epsilon: a set of pairs.
 
-    For real z, K(z) is that of the worst pair at z. Such K of several releases add up exactly.
+    For real z, K(z) is that of the worst pair at z. The K of several releases add up exactly.
 
     Args:
-        exact_epsilon: the range, above 0.
+        exact_epsilon: the range epsilon, above 0.
     """
 
     exact_epsilon: Fraction
@@ -185,15 +185,15 @@ class BoundedRangeLoss(Part):
         return self.upper.mu
 
     def reverse(self) -> BoundedRangeLoss:
-        """Return this loss: -L is in [-t, epsilon - t]."""
+        """Return this loss: -L is in [-t, epsilon - t], so it has the same range."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
         """Return the worst K(z) for real z, over all t [BR-3].
 
         It is (z + 1) S(a (z + 1)) - z S(a z) - S(a), with a = epsilon / 2 and S(x) = log(sinh x /
-        x).
-        The worst K is the largest if e^K is a convex divergence. For z in (-1, 0) it is the least.
+        x). The worst K is the largest, except for z in (-1, 0), where e^K is a concave divergence:
+        there it is the smallest.
         """
         if np.iscomplexobj(z):
             raise ValueError(
@@ -232,7 +232,11 @@ class BoundedRangeLoss(Part):
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """Return the parts twice: each bracketed part as its lower loss, and as its upper loss."""
+    """Return a lower and an upper copy of the parts.
+
+    A bracket becomes its lower or upper loss, and a loss of bounded range its pair at epsilon / 2
+    or its envelope.
+    """
     low, high = bracket_sides(parts)
     return (
         tuple((x.pair(MIDDLE_SHARE) if isinstance(x, BoundedRangeLoss) else x, n) for x, n in low),
@@ -271,5 +275,5 @@ def _tail(x: Array) -> Array:
 
 
 def _is_near(a: float, x: Array) -> NDArray[np.bool_]:
-    """Return True if the direct formula gives K at x without cancellation."""
+    """Return True where the direct formula gives K(x) without cancellation, for a = epsilon / 2."""
     return (x <= 1) | (a * (x + 1) < 1)

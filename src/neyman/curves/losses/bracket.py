@@ -1,8 +1,8 @@
-"""Bracket a loss between a loss that dominates it and a loss that it dominates.
+"""Represent a loss between two others: one that dominates it, and one that it dominates.
 
-If several different parts see one sample, they are mixed together, so their sum comes first. On a
-grid the sum is rounded to either side (`numerics.discretization`). Domination survives each
-operation that treats both measures alike: mixing, sampling, composition [SA-6].
+If several different releases see one sample, their losses are added before the sampling. This sum
+is rounded to a grid, up or down (`numerics.discretization`). Domination survives each operation
+that treats both measures alike: mixing, sampling, composition [SA-6].
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ComposedLattice(Loss):
 
     @staticmethod
     def exact(parts: Parts) -> ComposedLattice | None:
-        """Return the sum itself, if all parts share a lattice on which it is small, else None."""
+        """Return the exact sum if it has few points on one lattice of all parts, else None."""
         if any(not isinstance(loss, Loss) or loss.step is None for loss, _ in parts):
             return None
         joint = ComposedLattice(parts, 0)
@@ -85,7 +85,7 @@ class ComposedLattice(Loss):
         return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the sum of the parts' rounding errors. Engines use it only if ``side`` is 0."""
+        """Return the sum of the parts' rounding errors. It is used only if ``side`` is 0."""
         return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -95,7 +95,10 @@ class ComposedLattice(Loss):
         return total[0], total[1], total[2]
 
     def atoms(self, tilt: float) -> Atoms:
-        """Return the tilted sum's weights. Rounding of the transform goes to the safe side."""
+        """Return the weights of the tilted sum.
+
+        Rounding errors of the convolution go to the safe side.
+        """
         return _atoms(self, tilt)
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -122,10 +125,10 @@ def _step(joint: ComposedLattice) -> Fraction:
 
 
 def _align_step(joint: ComposedLattice, grid: float) -> Fraction:
-    """Adjust the step to put the largest bounded loss just above a grid point.
+    """Return a step near ``grid`` that puts the largest bounded loss just above a grid point.
 
-    Laplace pairs have half of their mass there. The lower side moves it down by a second-order
-    distance. Any other grid would cost the first order.
+    Laplace pairs have half of their mass at the largest loss. The lower side rounds it down, here
+    by a distance of second order in the step. On other grids, the distance is of first order.
     """
     tops = [float(loss.supremum) for loss, _ in joint.parts]
     top = max((t for t in tops if 2 * grid <= t < math.inf), default=0.0)
@@ -149,7 +152,7 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
 
 
 def _round_sum(joint: ComposedLattice, tilt: float) -> Atoms:
-    """Return the tilted sum on its lattice, exact or rounded to the side of ``joint``."""
+    """Return the tilted sum on its lattice, exact or rounded up or down, as ``joint.side`` says."""
     step = joint.step
     parts = laws(joint.parts)
     if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
@@ -166,7 +169,7 @@ def _round_sum(joint: ComposedLattice, tilt: float) -> Atoms:
 def _shrunk(joint: ComposedLattice) -> float:
     """Return a factor that limits Q to mass 1, because rounding losses down increases Q.
 
-    With it the lower side stays below at every epsilon, even if the mixture counts Q.
+    With it, the lower side stays dominated at every epsilon, even in a mixture that includes Q.
     """
     atoms = _round_sum(joint, -1.0)
     total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
@@ -178,8 +181,8 @@ def _shrunk(joint: ComposedLattice) -> float:
 class LossBracket(Part):
     """Represent a loss between two others, in Blackwell's order.
 
-    Compositions with a bracket are computed twice (`BracketProfile`). Direct questions use the
-    upper loss. Only K at real z, and its rounding, use both.
+    Compositions with a bracket are computed twice (`BracketProfile`). The bracket's own attributes
+    are those of the upper loss. Only K at real z, and its rounding, use both.
 
     Args:
         lower: a loss that this one dominates.
@@ -213,7 +216,7 @@ class LossBracket(Part):
         return self.upper.total_variation
 
     def reverse(self) -> LossBracket:
-        """Return the bracket of the reversed losses: domination covers both orders."""
+        """Return the bracket of the reversed losses: domination holds in both orders of (P, Q)."""
         lower, upper = self.lower.reverse(), self.upper.reverse()
         same = lower == self.lower and upper == self.upper
         return self if same else LossBracket(lower, upper, self.how)
@@ -231,9 +234,10 @@ class LossBracket(Part):
         return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
 
     def _ends(self, z: Array) -> tuple[Array, Array]:
-        """Bound K for real z: e^K is between its values for both losses.
+        """Return a lower and an upper bound on K(z) for real z, shape (n,) each.
 
-        e^{K(z)} is a convex divergence for z > 0 and z < -1, and concave between.
+        e^{K(z)} is a convex divergence for z > 0 and z < -1, and concave between. Therefore, it is
+        between its values for the lower and the upper loss.
         """
         both = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in (self.lower, self.upper)]
         low = np.minimum.reduce([k - error for k, error in both])
@@ -244,7 +248,7 @@ class LossBracket(Part):
 
 
 def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
-    """Return the parts. Check that each is a distribution.
+    """Return the parts, after checking that each is one distribution.
 
     Raises:
         TypeError: a part is a bracket, or a bound on Renyi divergences.
@@ -260,7 +264,7 @@ def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """Return the parts twice: each bracket replaced by its lower loss, and by its upper loss."""
+    """Return the parts twice: with the lower loss of each bracket, and with the upper loss."""
     both = [(*ends(x), n) for x, n in parts]
     return tuple((low, n) for low, _, n in both), tuple((high, n) for _, high, n in both)
 

@@ -1,8 +1,8 @@
-"""Change the measure: compute the distribution of the loss under Q, for subsampling.
+"""Change the measure: compute the distribution of a loss under Q, for subsampling.
 
-A lattice is evaluated under a few tilts. Each tilt covers one part of an unbounded distribution and
-counts the mass that it omits. Discrete Gaussians and finite distributions list their masses. Smooth
-pairs give their densities.
+A loss on a lattice is evaluated under a few tilts. Each tilt covers one part of an unbounded
+distribution and bounds the mass that it omits. Discrete Gaussians and finite distributions list
+their masses. Smooth pairs give their densities.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ SEAM_INDICES = 6  # indices on either side of a cut that must agree
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Describe an interval of t with a density of Q and the inner loss ``scale`` t + ``shift``.
+    """Describe an interval low < t < high, in which t has a density under Q.
 
-    ``distance`` and ``bend`` are those of a `Piece`.
+    The inner loss is ``scale`` t + ``shift``, and ``log_q`` is the log density. ``distance`` and
+    ``bend`` are as in `Piece`.
     """
 
     low: float
@@ -46,17 +47,17 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """Hold the distribution of the inner loss under Q.
+    """Hold the distribution under Q of the inner loss l (the loss before sampling).
 
     Args:
-        loss, log_q: atoms.
-        stretches: intervals with a density.
-        lost: (t, a, low, high): the mass omitted between low and high is at most e^a under the
-            weights e^{(t + 1) l} [SA-5].
+        loss, log_q: loss and log mass of each atom, shape (n,).
+        stretches: intervals of an underlying variable t with a density.
+        lost: (t, a, low, high): the mass omitted for low < l < high, weighted by e^{(t + 1) l}, is
+            at most e^a [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the distribution itself, 1 for one that dominates it, -1 for one that it
             dominates.
-        units: the relative error of each single atom's mass, if known.
+        units: bound on the relative error of each single atom's mass, shape (n,), if known.
     """
 
     loss: Array
@@ -72,7 +73,7 @@ class Base:
 def law_under_q(inner: Loss, size: float) -> Base:
     """Return the distribution under Q of a loss on a lattice, for tilts up to ``size``.
 
-    Each atom comes from the tilt that resolves it best.
+    The atoms are computed under several tilts. Each atom comes from the tilt that resolves it best.
     """
     tilts = [-1.0, 0.0]
     discretized: list[tuple[Atoms, Array]] = []
@@ -131,10 +132,11 @@ def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:
 def _agreement_index(
     tilts: list[float], discretized: list[tuple[Atoms, Array]], near: int
 ) -> tuple[int, bool]:
-    """Return an index around which two tilts agree on all atoms, and True if one exists.
+    """Return a lattice index near ``near`` around which the atoms of two tilts agree, and True.
 
-    Rounding of losses to a grid may differ between tilts. An atom affects a few indices. If all
-    agree around a cut, the cut splits no atom.
+    Losses may be rounded to the grid differently under different tilts, which affects a few indices
+    per atom. If all indices around a cut agree, the cut splits no atom. If there is no such index,
+    return ``near`` and False.
     """
     (a, a_place), (b, b_place) = discretized
     low = max(a.start, b.start, near - 200)

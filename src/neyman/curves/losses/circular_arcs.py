@@ -1,7 +1,7 @@
-"""Define the loss of Riemannian Gaussian noise on a circle, moved along the circle.
+"""Define the loss of Riemannian Gaussian noise on a circle whose center moves along the circle.
 
-Two arcs join the points opposite the centers. On each arc the loss is linear and the density is
-normal [CI-1].
+The two points opposite the centers divide the circle into two arcs. On each arc, the loss is linear
+in the distance, and the density is normal [CI-1].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Set where an arc is cut, and the height of the complex strip around it."""
+    """Limits on the arcs: where they are cut, and how far bounds extend into the complex plane."""
 
     pad_deviations: float = 20.0  # an arc is cut so far beyond every peak of a tilted density
     far_deviations: float = 100.0  # so far from both centers, the far arc counts as lost
@@ -41,7 +41,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
     By reflection, the loss is its own reverse.
 
     Args:
-        shift: the distance of the centers in standard deviations, exact, above 0.
+        shift: the distance between the centers in standard deviations, exact, above 0.
         circumference: in standard deviations, exact, at least twice the shift.
     """
 
@@ -50,10 +50,10 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def arcs(self) -> tuple[tuple[float, float], ...]:
-        """Return slope and half length of the near arc and of the far arc.
+        """Return the slope of the loss and the half length, for the near arc and the far arc.
 
-        On an arc of slope m, a point at distance s from the middle has the loss m s and the density
-        e^{-(s - m / 2)^2 / 2 - log_total}.
+        On an arc of slope m, a point at signed distance s from the middle has the loss m s and the
+        density e^{-(s - m / 2)^2 / 2 - log_total}.
         """
         near, far = self.shift, self.circumference - self.shift
         return (float(near), float(far / 2)), (float(far), float(near / 2))
@@ -66,7 +66,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def supremum(self) -> Fraction:
-        """Return half the product of both distances between the centers, attained at two points."""
+        """Return half the product of the distances between the centers along both arcs."""
         return self.shift * (self.circumference - self.shift) / 2
 
     @property
@@ -81,7 +81,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """Return the shift: the curve is above the curve of normal noise on the line [CI-3]."""
+        """Return the shift: the curve is above that of normal noise on the real line [CI-3]."""
         return above(self.shift)
 
     def reverse(self) -> CircularGaussianLoss:
@@ -99,7 +99,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def lost_arcs(self) -> tuple[float, ...]:
-        """Return an upper bound on the log mass of the far arc if it is omitted, else nothing."""
+        """Return an upper bound on the omitted far arc's log mass, or nothing if it is kept."""
         if not self._far_is_lost:
             return ()
         away, half = float(self.circumference / 2 - self.shift), self.arcs[1][1]
@@ -108,7 +108,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def relative(self) -> float:
-        """Return the relative error of a density from rounded slopes."""
+        """Return a bound on the relative error of a density, from rounded slopes."""
         return UNIT * (16 + math.fsum(m * m for m, _ in self.support))
 
     @staticmethod

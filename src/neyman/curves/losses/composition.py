@@ -45,7 +45,10 @@ class Composition:
 
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
-        """Return a sum in canonical order. Group equal losses, add up Gaussian parts and bounds."""
+        """Return a sum in canonical order.
+
+        Group equal losses, and add up Gaussian losses and Renyi bounds.
+        """
         counts: dict[Part, int] = {}
         mu_squared: list[float] = []
         bare: list[tuple[RenyiBound, int]] = []
@@ -80,7 +83,10 @@ class Composition:
 
     @cached_property
     def _reverse(self) -> Composition | None:
-        """Return the reverse, or None for this composition, which must not refer to itself."""
+        """Return the reverse, or None if it equals this composition.
+
+        The composition must not refer to itself.
+        """
         backward = Composition.of((loss.reverse(), n) for loss, n in self.parts)
         return None if backward == self else backward
 
@@ -109,7 +115,7 @@ class Composition:
 
     @cached_property
     def least(self) -> Composition:
-        """Return a sum that this one certainly dominates: itself unless it has a bracket."""
+        """Return a sum that this one certainly dominates, with lower losses for brackets."""
         lower = sides(self.parts)[0]
         return self if lower == self.parts else Composition.of(lower)
 
@@ -141,22 +147,25 @@ class Composition:
 
     @property
     def algebraic(self) -> bool:
-        """Return False: the characteristic function decays like a normal one, or not at all."""
+        """Return False: the bound on the characteristic function is not a power of u."""
         return False
 
     @property
     def rounded(self) -> bool:
-        """Return True if the largest loss is known only to rounding."""
+        """Return True if the largest loss is known only up to rounding."""
         return any(loss.rounded for loss, _ in self.parts)
 
     @property
     def log_top(self) -> float:
-        """Return the log of the mass of the largest finite loss, or a lower bound on it."""
+        """Return a lower bound on the log of the mass of the largest finite loss."""
         return math.fsum([n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts])
 
     @cached_property
     def log_total_variation(self) -> float:
-        """Return an upper bound on log delta(0): delta(0) <= 1 - prod(1 - TV), by a coupling."""
+        """Return an upper bound on log delta(0).
+
+        By a coupling, delta(0) <= 1 - prod(1 - TV), over the total variations TV of the parts.
+        """
         each: list[float] = []
         for loss, n in self.parts:
             variation = loss.total_variation
@@ -173,7 +182,7 @@ class Composition:
 
     @property
     def mu(self) -> float:
-        """Return a proven GDP parameter of the finite part: the root of the sum of squares."""
+        """Return a proven GDP parameter of the finite part: the root of the sum of mu^2."""
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
     @property
@@ -183,7 +192,7 @@ class Composition:
 
     @cached_property
     def _by_class(self) -> tuple[tuple[type[Part], list[Part], Array], ...]:
-        """Return the parts and their counts, by class."""
+        """Return (class, losses, counts) for each class of parts."""
         classes: dict[type[Part], list[tuple[Part, int]]] = {}
         for loss, count in self.parts:
             classes.setdefault(type(loss), []).append((loss, count))
@@ -200,7 +209,7 @@ class Composition:
         return total
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the number of terms of K(z) at z = tilt + i height."""
+        """Estimate the number of terms in the computation of K(z) at z = tilt + i height."""
         total = 0.0
         for kind, losses, _ in self._by_class:
             total += kind.sum_of_places(losses, tilt, height)
@@ -209,14 +218,15 @@ class Composition:
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """Return K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
-        Let phi be e^{K(z) - K(Re z)} of a part, and e its error. The product of all phi is at most
-        the product of |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each
-        part. A node z is dropped if its product so far, times ``log_rest``'s factor, is negligible:
-        other factors are at most 1.
+        Let phi be e^{K(z) - K(Re z)} of a part, and e a bound on its error. The product of all true
+        phi is at most the product of all |phi| + e. Each addition of a part to K errs by at most
+        one rounding unit of the sum of all |K|. A node z is dropped if its product so far, times
+        the factor of ``log_rest``, is negligible: other factors are at most 1.
 
         Args:
             z: real, or on one vertical line from the real axis upward; shape (n,).
-            log_rest: logarithm of another factor of each e^K; if left out, no node is dropped.
+            log_rest: logarithm of another factor at each z, shape (n,); if left out, no node is
+                dropped.
         """
         line = z.dtype.kind == "c"
         total = np.zeros(z.shape, z.dtype)
@@ -253,7 +263,7 @@ class Composition:
         return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Return K, mean, and variance of the tilted sum; uncertified."""
+        """Return K, mean, and variance of the tilted sum at each tilt; uncertified."""
         total = np.zeros((3, len(tilts)))
         charge(CALL * (5 + len(self.parts)))
         for kind, losses, counts in self._by_class:
@@ -261,12 +271,12 @@ class Composition:
         return total[0], total[1], total[2]
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        """Return the log of a bound on the tilted characteristic function between the edges.
+        """Return the log of a bound on the tilted characteristic function, as `Loss.decay` does.
 
         Stop adding parts if the sum decays about as fast as for a normal distribution.
 
         Args:
-            need: e-folds of decay that are enough.
+            need: the decay that is enough: log |phi| <= -need.
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:

@@ -23,7 +23,7 @@ ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the ranges of sigma, and the largest count of numbers."""
+    """Limits on the largest count of numbers, and on the sigma^2 for which each formula is used."""
 
     numbers: int = 1 << 60  # largest total count of noisy numbers
     narrow_sigma_squared: float = 4.0  # below it, moments differ from the Gaussian's
@@ -34,19 +34,19 @@ LIMITS = Limits()
 
 
 def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
-    """Return a mu for which integers with discrete Gaussian noise are mu-GDP.
+    """Return a mu for which integers plus discrete Gaussian noise are mu-GDP.
 
-    It also holds for adaptive shifts. mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa. Up to
-    a factor e^(m kappa) in any probability, m numbers with discrete Gaussian noise equal randomly
-    rounded numbers with Gaussian noise of variance sigma^2 - 6. Here kappa = log((1 + e) / (1 -
-    e)), e = 2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
+    It also holds for adaptive shifts. mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa, for m
+    = 2^60 numbers. Up to a factor e^(m kappa) in any probability, m numbers with discrete Gaussian
+    noise equal randomly rounded numbers with Gaussian noise of variance sigma^2 - 6. Here kappa =
+    log((1 + e) / (1 - e)), e = 2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
 
     Args:
         shift_squared: Delta^2, the squared l2 norm of the integer shift.
         sigma_squared: above 6.
 
     Returns:
-        A float, rounded up, for up to 2^60 numbers in all; 0 for no shift.
+        mu, rounded up; 0 for no shift.
     """
     if not shift_squared:
         return 0.0
@@ -56,7 +56,7 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
 
 
 def root_above(squared: Fraction) -> float:
-    """Return the smallest float at or above the root of ``squared``: 0, or at least 1e-150."""
+    """Return a float at or just above the root of ``squared``: 0, or at least 1e-150."""
     if not squared:
         return 0.0
     root = math.sqrt(max(squared, Fraction(1, 10**300)))
@@ -69,12 +69,12 @@ def root_above(squared: Fraction) -> float:
 class DiscreteGaussianLoss(Loss):
     """Represent the loss of N_Z(0, sigma^2) against N_Z(shift, sigma^2).
 
-    N_Z has the mass function proportional to e^{-x^2 / (2 sigma^2)} on the integers. The loss at
-    x is shift (shift - 2x) / (2 sigma^2), on a lattice of step shift / sigma^2. The pair is its
-    own reverse, by x -> shift - x.
+    N_Z has the mass function proportional to e^{-x^2 / (2 sigma^2)} on the integers. The loss at x
+    is shift (shift - 2x) / (2 sigma^2), on a lattice of step shift / sigma^2. The pair is its own
+    reverse, by x -> shift - x.
 
     Args:
-        sigma_squared: exact, above 0. The variance is slightly smaller.
+        sigma_squared: exact, above 0. The variance of the noise is slightly smaller.
         shift: at least 1.
 
     Source: Canonne, Kamath and Steinke 2020.
@@ -96,12 +96,12 @@ class DiscreteGaussianLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """Return an upper bound on the smallest mu with G_mu below the curve [DG-1].
+        """Return an upper bound on the smallest mu whose G_mu is below this trade-off curve [DG-1].
 
-        It is above shift / sigma. With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift):
-        the curve is linear between the thresholds, and must be above G_mu there. The sum goes up to
-        a t beyond which the bound of `_tail_mu` falls. This bound covers the rest. If sigma exceeds
-        1000, the result is `integer_mu`, which needs no sum.
+        It is above shift / sigma. With X the noise and q(t) = Phi^-1(P(X <= t)), it is sup_t [q(t)
+        - q(t - shift)]: G_mu is convex and the curve is linear between integer thresholds t, so
+          only these matter. They are computed up to some t, and `_tail_mu` bounds the rest. If
+          sigma exceeds 1000, the result is `integer_mu`, which needs no sum.
         """
         if self.sigma_squared > 10**6:  # 3e-6 too large, as much as summing would be
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
@@ -109,7 +109,7 @@ class DiscreteGaussianLoss(Loss):
 
     @property
     def rough_mu(self) -> float:
-        """Return `integer_mu` if its relative excess of 3 / sigma^2 is small."""
+        """Return `integer_mu` if its relative excess 3 / sigma^2 is small, else `mu`."""
         if self.sigma_squared > 100:  # at most 3% too large
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
         return self.mu
@@ -118,7 +118,10 @@ class DiscreteGaussianLoss(Loss):
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """Return K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
+        """Return K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0).
+
+        `theta` defines theta(t).
+        """
         z, s2 = np.atleast_1d(z), float(self.sigma_squared)
         if s2 >= LIMITS.narrow_sigma_squared:
             turn = np.abs(np.imag(z)).max(initial=0.0) * self.shift / (math.tau * s2)
@@ -231,12 +234,13 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
 
 
 def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
-    """Bound q(t) - q(t - shift) for every t > top. Let s be the shift.
+    """Return an upper bound on q(t) - q(t - s) for every t > top, with s = ``shift`` [DG-1].
 
-    The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) / 2 <= log P(X > t-s)/P(X > t).
-    This is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta. Here eta bounds log E[e^{(X-t-1) s
-    / sigma^2} | X > t] by the value for a geometric variable. A lower bound is q(t) >= Y - d with Y
-    = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient falls in t.
+    Here q(t) = Phi^-1(P(X <= t)). The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) /
+    2 <= log P(X > t-s)/P(X > t). This is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta. Here
+    eta bounds log E[e^{(X-t-1) s / sigma^2} | X > t] by the value for a geometric variable. A lower
+    bound is q(t) >= Y - d with Y = (t+1) / sigma and d as in the code, from Mills' ratio. The bound
+    falls in t.
     """
     sigma = math.sqrt(sigma_squared)
     y = (top + 1) / sigma

@@ -1,4 +1,4 @@
-"""Represent pairs that were computed elsewhere: numbers for each order, and their source."""
+"""Represent losses that were computed elsewhere, for both orders of a pair, and their source."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from neyman.numerics.rounding import up
 class ExternalPld(Part):
     """Represent the losses that a source states for a pair (P, Q) and for its reverse (Q, P).
 
-    After rounding up, neither loss is the other's reverse. The reverse of one may be much worse
-    than the other, because mass that was rounded up from below becomes infinite loss.
+    Because both are rounded up, neither is exactly the other's reverse. The reverse of one may be
+    much worse than the other, because mass that was rounded up from below becomes infinite loss in
+    the reverse.
 
     Args:
-        ahead: stated for (P, Q).
-        behind: stated for (Q, P).
+        ahead: the loss stated for (P, Q).
+        behind: the loss stated for (Q, P).
         source: names the source in words.
     """
 
@@ -39,7 +40,10 @@ class ExternalPld(Part):
 
     @property
     def rho(self) -> float:
-        """Return the larger rho - log(1 - missing), for the mass that only Q has [RB-7]."""
+        """Return the larger of rho - log(1 - missing) for both losses [RB-7].
+
+        ``missing`` is the mass of outcomes that only Q can produce.
+        """
         return max(up(x.rho - math.log1p(-x.missing)) for x in (self.ahead, self.behind))
 
     @property

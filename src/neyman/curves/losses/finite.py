@@ -35,7 +35,7 @@ LEAST_LOG_MASS = -600.0  # log of the smallest mass that may be raised to powers
 
 
 class _ValuesLoss(Loss):
-    """Represent a loss with finitely many values, on a lattice or not."""
+    """Represent a loss with finitely many values, with common methods for both kinds."""
 
     failure: float
     missing: float
@@ -64,7 +64,8 @@ class _ValuesLoss(Loss):
     def mu(self) -> float:
         """Return the mu of randomized response at the pure epsilon of the finite part.
 
-        Return inf if Q has more infinite mass than P: the rest of Q then has less mass.
+        Return inf if ``missing`` exceeds ``failure``: the rest of Q then has less mass than the
+        rest of P.
         """
         return response_mu(self._largest) if self.missing <= self.failure else math.inf
 
@@ -99,8 +100,8 @@ class FiniteLoss(_ValuesLoss):
         log_p: logarithms of P(L = value), same length. The Q-masses are p e^-value.
         failure: P(L = inf).
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
-        known_rho: a proven zCDP parameter of the normalized finite part, both ways, if one is known
-            below the bound that the values imply. It does not affect equality.
+        known_rho: a proven zCDP parameter of the normalized finite part, for both orders, if it is
+            known to be smaller than the bound from the values. It does not affect equality.
     """
 
     lattice: Fraction
@@ -116,7 +117,7 @@ class FiniteLoss(_ValuesLoss):
 
     @property
     def approximate(self) -> bool:
-        """Return True for the loss of (epsilon, delta)-DP, with `supremum` and `failure`."""
+        """Return True for the loss of (`supremum`, `failure`)-DP."""
         return self.index in ((-1, 1), (0,)) and self.failure == self.missing
 
     @property
@@ -161,7 +162,7 @@ class FiniteLoss(_ValuesLoss):
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
 
     def _tilted(self, tilt: float) -> tuple[Array, float, float]:
-        """Return the weights p e^{tilt v} / e^{K(tilt)}, K(tilt), and their relative error."""
+        """Return the weights p e^{tilt v} / e^{K(tilt)}, K(tilt), and the weights' error bound."""
         value, log_p = self._arrays
         scale = float(self.log_mgf(np.array([tilt]))[0])
         weight = np.exp(log_p - scale + tilt * value)  # in this order each part is rounded twice
@@ -207,7 +208,7 @@ PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))  # the loss of perfect privacy: 
 
 
 def response_mu(epsilon: float) -> float:
-    """Return mu of the Gaussian curve through the corner of randomized response.
+    """Return mu of the Gaussian trade-off curve through the corner of randomized response's curve.
 
     The corner is (1, 1) / (1 + e^epsilon).
     """
@@ -215,7 +216,10 @@ def response_mu(epsilon: float) -> float:
 
 
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
-    """Return a zCDP parameter of pairs whose normalized finite losses are in a range [ZC-8]."""
+    """Return a zCDP parameter of pairs whose finite losses are in [low, high] [ZC-8].
+
+    It is that of the finite part, normalized. ``failure`` and ``missing`` are as in `FiniteLoss`.
+    """
     moved = math.log1p(-missing) - math.log1p(-failure)
     # Each logarithm errs by 2 units, and their difference by one relative unit: 3 units.
     slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
@@ -233,13 +237,14 @@ def _close(a: FiniteLoss, b: FiniteLoss) -> bool:
 
 
 def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) -> FiniteLoss:
-    """Return the loss of randomized response, e^epsilon : 1 between truth and each other answer.
+    """Return the loss of randomized response, whose odds of truth to another answer are e^epsilon.
 
     Args:
         epsilon: exact, above 0.
         categories: number of answers, at least 2. The two hypotheses are two of them.
-        failure: probability that everything is revealed instead, in [0, 1): the pair that dominates
-            all (epsilon, failure) mechanisms (Kairouz, Oh and Viswanath 2015).
+        failure: probability that everything is revealed instead, in [0, 1). With two categories,
+            this pair dominates all (epsilon, failure)-DP mechanisms (Kairouz, Oh and Viswanath
+            2015).
     """
     e = float(epsilon)
     log_total = e + math.log1p((categories - 1) * math.exp(-e)) - math.log1p(-failure)
@@ -265,11 +270,11 @@ def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
 
 @dataclass(frozen=True)
 class OffLatticeLoss(_ValuesLoss):
-    """Represent a loss with finitely many values that need no lattice.
+    """Represent a loss with finitely many values that need not be on a lattice.
 
     Args:
-        values: the finite values of the loss, increasing, at least one. Each counts as rounded: the
-            true value is within 4 units of |value|.
+        values: the finite values of the loss, increasing, at least one. Each counts as rounded: it
+            errs by at most 4 rounding units of |value|.
         log_p: logarithms of P(L = value), same length, rounded from a distribution whose finite
             part has the sum 1 - failure. The Q-masses are p e^-value.
         failure: P(L = inf), in [0, 1).
@@ -304,7 +309,7 @@ class OffLatticeLoss(_ValuesLoss):
 
     @property
     def costly(self) -> bool:
-        """Return True if there are many values. Each is a term of K."""
+        """Return True if there are many values, because each is a term of K."""
         return len(self.values) > 400
 
     @property
@@ -381,7 +386,7 @@ class OffLatticeLoss(_ValuesLoss):
         return each
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return the weights p e^{tilt v} / e^{K(tilt)}."""
+        """Return the values with the weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays
         k, weight = self._tilt_weights(tilt)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(k)
@@ -410,7 +415,10 @@ class OffLatticeLoss(_ValuesLoss):
 def _multinomial(
     index: Array, unit: float, log_p: Array, failure: float, count: int, tilt: float, place: float
 ) -> Discretization:
-    """Return the sum of ``count`` losses with values ``index * unit``, each within ``place``."""
+    """Return the tilted sum of ``count`` losses with values ``index * unit``.
+
+    ``place`` bounds the error of each value, and ``failure`` is the mass of infinite loss.
+    """
     # Probabilities given that the loss is finite. The end restores the missing mass.
     log_finite = math.log1p(-failure)
     p = np.exp(log_p - log_finite)

@@ -54,7 +54,10 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """Return mu of the G_mu through the corner of randomized response, whose curve is below."""
+        """Return mu of the Gaussian curve through the corner of randomized response.
+
+        The curve of randomized response at this epsilon is below the Laplace curve.
+        """
         return response_mu(self.epsilon)
 
     def reverse(self) -> LaplaceLoss:
@@ -141,7 +144,7 @@ def _mgf_rounding(a: Array | float, z: Array) -> Array:
 
 
 def _tilted_masses(a: Array | float, tilts: Array) -> tuple[Array, Array, Array, Array]:
-    """Return K, and the tilted masses of the atoms at -a and a and of the density between them."""
+    """Return K, and the tilted masses of the atom at -a, the atom at a, and the density."""
     k = _log_mgf(a, tilts)
     low = np.exp(-a * (1 + tilts) - k) / 2
     high = np.exp(a * tilts - k) / 2
@@ -149,7 +152,7 @@ def _tilted_masses(a: Array | float, tilts: Array) -> tuple[Array, Array, Array,
 
 
 def _moments(a: Array, tilts: Array) -> tuple[Array, Array, Array]:
-    """Return K, mean, and variance, from atoms and nodes of the density e^{(tilt + 1/2) l}."""
+    """Return K, mean, and variance for each tilt, from atoms and nodes of the density."""
     k, low, high, _ = _tilted_masses(a, tilts)
     # The density decreases from one end: use nodes where it is above e^-40.
     lean = tilts + 0.5

@@ -1,10 +1,11 @@
-"""Compute losses log R(y), R the ratio of a mixture of normals to a normal, by sums over y.
+"""Compute losses log R(y) by sums over y. R is the density ratio of a normal mixture to a normal.
 
     M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z)
 
-The sum is a trapezoid rule, whose error decreases geometrically. Let c be the largest distance. On
-the line Im y = a the terms of R have arguments in [0, c a]. So |R| <= R(x), |R| >= R(x) cos(c a /
-2), and R has no zero in |Im y| < pi / c.
+M is computed by a trapezoid rule in y, whose error decreases geometrically. Let c be the largest
+distance of a normal in the mixture. For Im y = a, the terms of R have arguments in [0, c a].
+Therefore, |R(y)| <= R(Re y) and |R(y)| >= R(Re y) cos(c a / 2), and R has no zero in |Im y| < pi /
+c.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from neyman.numerics.operations import CALL, cells, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of nodes of sums over y. Beyond the limits, bounds stay valid."""
+    """Limits on the nodes of sums over y, and on the strips around the real y.
+
+    Bounds stay valid.
+    """
 
     shared_peak: float = 100.0  # largest peak of the terms in y for which tilts share nodes
     block_terms: int = 1 << 19  # most terms of sums that are computed together
@@ -57,7 +61,7 @@ STRIP_HEIGHTS = np.geomspace(0.05, 12.0, 40)
 
 
 class LikelihoodRatioLoss(Loss):
-    """Represent the loss of a mixture of normals and a normal, in one of the two orders."""
+    """Represent the loss of a mixture of normals against N(0, 1), or the reverse."""
 
     removed: bool  # True for (mixture, normal), False for (normal, mixture)
     farthest: float  # the largest distance of the mixture's normals, above 0
@@ -67,7 +71,13 @@ class LikelihoodRatioLoss(Loss):
     limits: ClassVar[Limits] = LIMITS
 
     def _keep(self, farthest: float, ratio_units: float, log_least: float) -> None:
-        """Store the values that every sum over y uses."""
+        """Store the values that every sum over y uses.
+
+        Args:
+            farthest: c, the largest distance of a normal in the mixture.
+            ratio_units: error of log R in rounding units, in addition to its rounding.
+            log_least: the infimum of log R.
+        """
         vars(self).update(
             farthest=farthest,
             ratio_units=ratio_units,
@@ -81,22 +91,22 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def log_ratio(self, y: Array) -> Array:
-        """Return log R(y), increasing, to relative accuracy near 0.
+        """Return log R(y), which increases with y, to relative accuracy near 0.
 
         Args:
             y: real, or complex with 0 <= farthest * Im y <= pi / 2.
         """
 
     def log_ratio_on(self, y: Array, t: Array) -> Array:
-        """Return log R(y), given an accurate t = mu y - mu^2 / 2, mu the largest distance."""
+        """Return log R(y), given an accurate t = mu y - mu^2 / 2, where mu is ``farthest``."""
         return self.log_ratio(y)
 
     @property
     @abstractmethod
     def mean_shift(self) -> float:
-        """Estimate by how many standard deviations a step moves the distribution.
+        """Estimate by how many standard deviations one step (release) moves the distribution.
 
-        Each normal counts at most 1.
+        It is the mean distance of the normals. Each distance counts at most 1.
         """
 
     @abstractmethod
@@ -105,7 +115,7 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """Return the y at which log R takes these values, clipped to [low, high]."""
+        """Return the y at which log R(y) takes the values ``ratio``, clipped to [low, high]."""
 
     @abstractmethod
     def range(self, w: float) -> tuple[float, float]:
@@ -113,12 +123,12 @@ class LikelihoodRatioLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """Return c^2 / 2: each normal is at most c away, and mixing is post-processing."""
+        """Return c^2 / 2, c = ``farthest``: no normal is farther, and mixing is post-processing."""
         return self.farthest**2 / 2
 
     @property
     def mu(self) -> float:
-        """Return the largest distance c, because mixing is post-processing."""
+        """Return the largest distance of a normal, because mixing is post-processing."""
         return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
@@ -126,9 +136,9 @@ class LikelihoodRatioLoss(Loss):
         return tilt + 1 if self.removed else -tilt
 
     def spacing(self, reach: float, w: float) -> float:
-        """Return a step of y for which the trapezoid error is small up to |Im w| = reach [C-7].
+        """Return a step of y that makes the trapezoid error of E[R^{w + iu}] small [C-7].
 
-        It is at most e^-ERROR_EFOLDS of M(Re w), by the best line Im y = a.
+        For |u| <= ``reach``, it is at most e^-ERROR_EFOLDS of M(w), by the best line Im y = a.
         """
         c, digits = self.farthest, ERROR_EFOLDS + 1
         edge = 0.97 * math.pi / c
@@ -140,7 +150,7 @@ class LikelihoodRatioLoss(Loss):
         return float(np.maximum.reduce(math.tau * a / (digits + cost)))
 
     def log_mgf(self, z: Array) -> Array:
-        """Return K(z) = log M. Complex z are on one vertical line and share nodes of y."""
+        """Return K(z). Complex z must have one real part, and they share nodes of y."""
         return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
@@ -181,7 +191,7 @@ class LikelihoodRatioLoss(Loss):
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_RatioDistribution, Array]:
-        """Return the distribution of y with nodes for all of z, and the heights u of R^{iu}."""
+        """Return the distribution of y at the tilt Re z, and the heights u = +-Im z of R^{iu}."""
         u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
 
@@ -190,7 +200,10 @@ class LikelihoodRatioLoss(Loss):
         return k[0], mean[0], variance[0]
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound the decay by moments, pieces, and a line Im y = a on which R^{iu} falls [C-4]."""
+        """Bound log |phi| as `Loss.decay` says, by moments, by pieces, and by shifts of y [C-4].
+
+        On a shifted line Im y = a, |R^{iu}| falls with u.
+        """
         law = _law(self, tilt, 0.0)
         # The mean is rounded: a variance below the square of its rounding counts as 0.
         variance = max(law.variance * (1 - 1e-6) - (4 * UNIT * abs(law.mean)) ** 2, 0.0)
@@ -216,11 +229,16 @@ class LikelihoodRatioLoss(Loss):
     def _decay_beyond(
         self, law: _RatioDistribution, edges: Array, used: Array, pull: float, enough: float
     ) -> Array:
-        """Bound log |phi| at and beyond the edges ``used``: |R^{iu}| is e^{-u arg R}, arg R >= 0.
+        """Return a bound on log |phi| for each edge, from shifts y + i a.
+
+        There |R^{iu}| is e^{-u arg R}, with arg R >= 0. The bound at an edge in ``used`` holds
+        beyond this edge too.
 
         Args:
-            used: indices of edges; before the first, nothing is claimed.
-            pull: u times this is the best shift of y near 0.
+            law: the tilted distribution of y.
+            edges: the u_j of `Loss.decay`.
+            used: indices of the edges at which to compute; before the first, nothing is claimed.
+            pull: near u = 0, the best shift a is u times this.
             enough: log |phi| that suffices.
         """
         c, w, heights = self.farthest, law.w, edges[used]
@@ -249,7 +267,10 @@ class LikelihoodRatioLoss(Loss):
         return np.where(last < 0, 0.0, np.log(np.minimum(bound, 1.0))[last])
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return quadrature nodes of y, in panels that end at multiples of ``step`` of the loss."""
+        """Return quadrature nodes in y.
+
+        Their panels end where the loss is a multiple of ``step``.
+        """
         w = self.power(tilt)
         low, high = self.range(w)
         ends: list[float] = self.log_ratio(np.array([low, high])).tolist()
@@ -280,9 +301,10 @@ class LikelihoodRatioLoss(Loss):
 
 @dataclass(frozen=True, eq=False)
 class _RatioDistribution:
-    """Hold the distribution of y under a tilt: masses at nodes of y, and derived values.
+    """Hold the distribution of y under a tilt: masses ``p`` and ``ratio`` = log R at nodes y.
 
-    Up to the reach for which the nodes were chosen, sums over them err by the trapezoid error only.
+    Sums of R^{iu} over the nodes err only by the trapezoid error, for |u| up to the reach for which
+    the nodes were chosen.
     """
 
     loss: LikelihoodRatioLoss
@@ -310,12 +332,15 @@ class _RatioDistribution:
 
     @cached_property
     def fourth(self) -> float:
-        """Return E(L - L')^4."""
+        """Return E(L - L')^4, where L' is an independent copy of the loss L."""
         return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
 
     @cached_property
     def pieces(self) -> tuple[Array, Array]:
-        """Return places of log R, and lower bounds on the mass spread evenly between neighbors."""
+        """Return values of log R, and a lower bound on the mass spread evenly between each two.
+
+        They are the ``places`` and ``mass`` of `by_pieces`.
+        """
         loss, w = self.loss, self.w
         low, high = float(self.y[0]), float(self.y[-1])
         count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
@@ -332,7 +357,7 @@ class _RatioDistribution:
 
 
 def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
-    """Return an upper bound on the slopes of log R at y <= 0.
+    """Return an upper bound on the slopes of log R at y <= 0, over all ``losses``.
 
     Each e^{mu y - mu^2 / 2} is at most 1 there.
     """
@@ -340,13 +365,13 @@ def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
 
 
 def _steepest(y: Array, pull: Array) -> Array:
-    """Return the largest |pull - y| between neighboring places, with both monotone in y."""
+    """Return the largest |pull - y| between adjacent entries of y. Both are monotone in y."""
     ends = slice(None, -1), slice(1, None)
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ends for j in ends])
 
 
 def _reach(u: Array) -> float:
-    """Return a power of two at or above |u|, so lines of similar length share their nodes."""
+    """Return a power of two at or above all |u|, so that requests of similar reach share nodes."""
     reach = float(np.maximum.reduce(np.abs(u)))
     return 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
 
@@ -366,7 +391,7 @@ def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _RatioDistribu
 
 
 def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
-    """Return nodes of y between two ends, and their distance."""
+    """Return equally spaced nodes that cover [low, high], and their distance ``h``."""
     charge(0.0, (high - low) / h)
     return low + h * np.arange(math.ceil((high - low) / h) + 1), h
 
@@ -374,15 +399,15 @@ def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
 def _tilt_masses(
     ratio: Array, w: Array, y: Array, h: float, ratio_units: float, *, steering: bool = False
 ) -> tuple[Array, Array, Array, Array]:
-    """Return masses of y of several losses under several powers, log M, its error, and its units.
+    """Return tilted masses of y for several losses and powers w, log M, its error, and its units.
 
-    For steering, the error and the units are not computed.
+    If ``steering`` is True, the error and the units are not computed.
 
     Args:
         ratio: log R at the nodes, shape (losses, n).
         w: powers, shape (m,).
         y: the nodes, shape (n,), ``h`` apart.
-        ratio_units: error of log R in units, in addition to its rounding.
+        ratio_units: error of log R in rounding units, in addition to its rounding.
 
     Returns:
         Arrays of shape (losses, m, n), and (losses, m) three times.
@@ -425,11 +450,11 @@ def _tilt_masses(
 
 
 def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering: bool) -> Array:
-    """Return K of several losses at real tilts, and its error, or mean and variance for steering.
+    """Return K of several losses at real tilts with a bound on its error, shape (2, losses, m).
 
-    The shape is (2, losses, m), or (3, losses, m) for steering.
-
-    Tilts whose terms have their peaks near 0 share nodes of y, and so do losses of one order.
+    If ``steering`` is True, return uncertified K, mean, and variance instead, shape (3, losses, m).
+    Tilts whose integrands have peaks near y = 0 share nodes of y, and so do losses of the same
+    order (all "remove" or all "add").
     """
     first, several = losses[0], len(losses) > 1
     if several:
@@ -478,7 +503,7 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """Hold distributions of y of several losses of one order under one tilt, on shared nodes."""
+    """Hold distributions of y for several losses of one order, under one tilt, on shared nodes."""
 
     ratio: Array
     p: Array

@@ -1,11 +1,11 @@
 """Define the privacy loss of one ordered pair (P, Q): L = log dP/dQ under P.
 
-Every mechanism supplies its losses. Composition adds independent losses, and their sum answers
-every question. A loss describes itself in three ways, each for one engine:
+Every mechanism supplies its losses. Composition adds independent losses, and every answer comes
+from their sum. A loss describes itself in three ways, each for one method of computation:
 
 - `log_mgf`, K(z) = log E_P[e^{zL}; L < inf], for Renyi orders and for the contour;
-- `atoms`, its exact lattice under a tilt, if it has one;
-- `dots`, its discretization on nodes of any kind.
+- `atoms`, its tilted weights on its exact lattice, if it has one;
+- `dots`, its tilted weights at any points, such as quadrature nodes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ WIDE_NODES, WIDE_WEIGHTS = _gauss_legendre(32)
 
 @dataclass(frozen=True)
 class NormalRatio:
-    """Represent a loss that comes from log R(y), R the ratio of a mixture of normals to a normal.
+    """Represent a loss as a function of log R(y), R the ratio of a normal mixture to a normal.
 
     Args:
         loss: log R as a `LikelihoodRatioLoss`.
         order: "one" for log R or -log R; "opposite" for log R(y) - log R(-y); "symmetric" for the
-            hull of both orders.
+            pair whose trade-off curve is the convex hull of both orders.
     """
 
     loss: Any
@@ -56,8 +56,9 @@ class NormalRatio:
 class Part(ABC):
     """Represent the known facts about the loss of one ordered pair: one summand of a composition.
 
-    A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` is between two others.
-    A `RenyiBound` bounds Renyi divergences without a distribution. Each is immutable.
+    A part is immutable, and of one of three kinds. A `Loss` is a distribution. A `LossBracket` is
+    between two other losses. A `RenyiBound` has bounds on Renyi divergences, without a
+    distribution.
     """
 
     @property
@@ -114,7 +115,7 @@ class Part(ABC):
 
     @property
     def costly(self) -> bool:
-        """Return True if K has so many terms that a grid of few releases is cheaper."""
+        """Return True if K has so many terms that a grid is cheaper for few releases."""
         return False
 
     def places(self, tilt: float, height: float) -> float:
@@ -127,7 +128,10 @@ class Part(ABC):
 
     @abstractmethod
     def log_mgf(self, z: Array) -> Array:
-        """Return K(z) = log E_P[e^{zL}; L < inf], shape (n,), for z real or of one real part."""
+        """Return K(z) = log E_P[e^{zL}; L < inf], shape (n,).
+
+        z is real, or complex with a common real part.
+        """
 
     @abstractmethod
     def mgf_rounding(self, z: Array) -> Array:
@@ -150,7 +154,10 @@ class Part(ABC):
 
     @classmethod
     def sum_of_moments(cls, losses: Sequence[Any], counts: Array, tilts: Array) -> Array:
-        """Return K, mean, and variance of a sum of such losses; shape (3, n); uncertified."""
+        """Return K, mean, and variance of a tilted sum of such losses; shape (3, n); uncertified.
+
+        The sum has ``counts[k]`` copies of ``losses[k]``.
+        """
         total = np.zeros((3, len(tilts)))
         for loss, count in zip(losses, counts.tolist(), strict=True):
             total += count * np.array(loss.moments(tilts))
@@ -170,10 +177,11 @@ class Loss(Part):
         """Return the loss of (Q, P)."""
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound log |phi(u)|, phi the characteristic function of the tilted loss.
+        """Bound log |phi(u)|, where phi is the characteristic function of the tilted loss.
 
-        Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1].
-        Bounds of at most ``enough`` need not be sharper. The default claims nothing: |phi| <= 1.
+        Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1]. A
+        bound at or below ``enough`` need not be improved. This base class returns 0 everywhere:
+        |phi| <= 1.
         """
         return np.zeros(len(edges))
 
@@ -183,7 +191,7 @@ class Loss(Part):
         return math.inf
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return how many atoms `sum_atoms` has; inf if the sum is not available atom by atom.
+        """Return how many atoms `sum_atoms` returns; inf if it cannot list the atoms of this sum.
 
         Args:
             count: terms of the sum, at least 1.
@@ -192,7 +200,7 @@ class Loss(Part):
         return math.inf
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Return the atoms of the ``count``-fold sum under a tilt, one by one.
+        """Return all atoms of the sum of ``count`` independent copies of the loss, under a tilt.
 
         Args:
             count: terms of the sum, at least 1.
@@ -200,21 +208,21 @@ class Loss(Part):
             least: share of the largest weight; smaller weights may go to the tail.
 
         Raises:
-            TypeError: the loss has no such sums. If `sum_size` is inf, they may be too many.
+            TypeError: the loss cannot list such atoms. If `sum_size` is inf, they may be too many.
         """
         raise TypeError(f"a {type(self).__name__} has no sums atom by atom; use dots")
 
     def atoms(self, tilt: float) -> Atoms:
-        """Return weights on the exact lattice, times e^{tilt L}, scaled to a sum near one."""
+        """Return the masses on the exact lattice times e^{tilt L}, scaled to a sum near one."""
         raise TypeError(f"a {type(self).__name__} has no lattice; use dots")
 
     @abstractmethod
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return weights times e^{tilt L} at any places, with a resolution of ``step``."""
+        """Return masses times e^{tilt L} at any losses, with a resolution of ``step``."""
 
 
 def lattice_sum(loss: Loss, count: int, tilt: float, least: float) -> Discretization:
-    """Return `Loss.sum_atoms` of a loss with a lattice: a power of its weights.
+    """Return `Loss.sum_atoms` of a loss with a lattice, by convolving its weights.
 
     Weights below ``least`` times the largest go to the tail.
     """

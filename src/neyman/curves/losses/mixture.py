@@ -1,14 +1,14 @@
-"""Define mixtures: of normal distributions, and of pairs if the choice is observed.
+"""Define losses of mixtures: of normal distributions, and of pairs whose index is observed.
 
-A mixture of normals against one normal. With non-negative distances c_i and weights p_i,
+For a mixture of normals against one normal, with distances c_i >= 0 and weights p_i,
 
     remove: P = sum p_i N(c_i, 1),  Q = N(0, 1),    L = log R(y)
     add:    P = N(0, 1),  Q = sum p_i N(c_i, 1),    L = -log R(y)
 
 with R(y) = sum p_i e^{c_i y - c_i^2 / 2}. A Poisson-subsampled Gaussian (`subsampled`) is the
 mixture of two. As there, both follow from M(w) = E_{N(0,1)}[R^w]: K_remove(z) = log M(z + 1) and
-K_add(z) = log M(-z). Let c be the largest distance. The terms of R have arguments in [0, c a] on
-the line Im y = a. So R has no zero in |Im y| < pi / c, and the strip bound is the same.
+K_add(z) = log M(-z). Let c be the largest distance. For Im y = a, the terms of R have arguments in
+[0, c a]. Therefore, R has no zero in |Im y| < pi / c, and `likelihood_ratio` applies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
 
     @property
     def supremum(self) -> float:
-        """Return inf for the mixture. For the normal, return -log p_0 if c_0 is 0, else inf."""
+        """Return inf if P is the mixture.
+
+        If P is the normal, return -log p_0 if c_0 is 0, else inf.
+        """
         if self.removed or self.distances[0] > 0:
             return math.inf
         return -math.log(self.weights[0]) * (1 + 4 * UNIT)
@@ -86,7 +89,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return np.where(near, log1p(np.where(near, gain, 0.0)), far)
 
     def _count(self, y: Array) -> None:
-        """Count the terms of R at these places beyond the first two, which every loss has."""
+        """Count the operations of all terms of R at each y, except two that every loss has."""
         terms = np.size(y) * (len(self.weights) - 2.0)
         cells(terms)
         charge(40.0 * max(terms, 0.0))
@@ -98,7 +101,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return math.fsum(w * min(c, 1.0) for c, w in pairs)
 
     def slope(self, y: Array) -> Array:
-        """Return the derivative of log R: the mean distance given y, increasing in y."""
+        """Return the derivative of log R, increasing in y: the posterior mean distance given y."""
         c = np.array(self.distances)
         self._count(y)
         t = np.multiply.outer(y, c) - c * c / 2
@@ -106,7 +109,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return (p @ c) / p.sum(axis=-1)
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """Return the y in [low, high] at which log R takes these values, by Newton's method."""
+        """Return the y in [low, high] with log R(y) = ``ratio``, by Newton's method."""
         grid = np.linspace(low, high, 4096)
         y = np.interp(ratio, self.log_ratio(grid), grid)
         for _ in range(4):
@@ -135,9 +138,10 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
 
 @dataclass(frozen=True)
 class MixtureLoss(Loss):
-    """Represent one of several losses, drawn by a coin that everyone sees.
+    """Represent the loss of one of several pairs, chosen at random. The choice is observed.
 
-    P = sum w_k P_k and Q = sum w_k Q_k on outcomes that include k. So e^K = sum w_k e^{K_k}.
+    P = sum w_k P_k and Q = sum w_k Q_k on outcomes that include the index k. Therefore, e^K = sum
+    w_k e^{K_k}.
 
     Args:
         parts: (w_k, loss), the w_k above 0 with sum 1, in a canonical order.
@@ -158,12 +162,12 @@ class MixtureLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """Return the largest rho: the mixture's Renyi divergences are between the parts'."""
+        """Return the largest rho: the Renyi divergences are between those of the parts."""
         return max(loss.rho for _, loss in self.parts)
 
     @property
     def mu(self) -> float:
-        """Return the largest mu: G_mu is convex."""
+        """Return the largest mu, which suffices because the Gaussian curve G_mu is convex."""
         return max(loss.mu for _, loss in self.parts)
 
     @property
@@ -176,7 +180,7 @@ class MixtureLoss(Loss):
         return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))
 
     def log_mgf(self, z: Array) -> Array:
-        """Return log sum w_k e^{K_k}, to relative accuracy near 0."""
+        """Return K(z) = log sum w_k e^{K_k(z)}, to relative accuracy near 0."""
         log_mgfs = np.array([loss.log_mgf(z) for _, loss in self.parts])
         weights = np.array([w for w, _ in self.parts])
         top = np.maximum(np.real(log_mgfs).max(axis=0), 0.0)

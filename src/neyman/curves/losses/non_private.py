@@ -22,7 +22,7 @@ class NonPrivateLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """Return 0, which sums need: there is no finite part."""
+        """Return 0, so that sums stay finite: there is no finite loss."""
         return Fraction(0)
 
     def reverse(self) -> NonPrivateLoss:

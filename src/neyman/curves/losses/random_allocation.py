@@ -1,15 +1,16 @@
-"""Define the loss of random allocation: a record enters one of T batches, each seen with noise.
+"""Define the loss of random allocation: a record enters one of T batches, which have noise.
 
-Against the data without the record the pair is P, the mean over t of N(mu e_t, I), and Q = N(0, I)
-in T coordinates [RA-1]. With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
-the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mean 1, and
+With the record, the outcome x has the distribution P, the mean over t of N(mu e_t, I) in T
+coordinates; without it, Q = N(0, I) [RA-1]. With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... +
+Y_T, the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mean 1, and
 
     delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
 
-are means of convex functions of S. So spreading the distribution of Y at equal means gives an upper
-bound, and merging cells into their means gives a lower bound. Addition preserves both. S is added
-up by doubling. After each sum its distribution is spread onto places, or merged between them.
-Places are dense near most of S and sparse far out. All numbers are positive, so nothing cancels.
+are means of convex functions of S. Therefore, spreading the distribution of Y without moving its
+mean gives an upper bound, and merging intervals into their means gives a lower bound. Both survive
+addition. S is computed by repeated doubling. After each sum, its distribution is spread onto grid
+points, or merged between them. The points are dense where S has most of its mass and sparse
+elsewhere. All numbers are positive, so nothing cancels.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from neyman.numerics.discretization import Discretization
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the window of a batch, and the omitted mass."""
+    """Limits on a batch: the range of x, the omitted and smallest masses, and the largest mu."""
 
     reach_deviations: float = 26.0  # standard deviations of x: the mass beyond is below 1e-147
     lost_mass: float = 1e-135  # omitted mass per batch: tails and products that underflow [RA-4]
@@ -43,12 +44,13 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class RandomAllocationLoss(Loss):
-    """Represent a finite loss on one side of the loss of random allocation.
+    """Represent a finite loss on one side (above or below) of the loss of random allocation.
 
     Args:
-        distance: mu, the shift of a batch over its noise, above 0 and at most `LIMITS.mu`.
+        distance: mu, the shift of a batch in standard deviations of its noise, above 0 and at most
+            `LIMITS.mu`.
         batches: T, at least 2.
-        side: 1 for a loss that dominates it, -1 for a loss that it dominates.
+        side: 1 for a loss that dominates random allocation's, -1 for a loss that it dominates.
         removed: True for (P, Q), P with the record; False for (Q, P).
     """
 
@@ -79,7 +81,7 @@ class RandomAllocationLoss(Loss):
 
     @property
     def infinite(self) -> float:
-        """Return the omitted mass on the upper side."""
+        """Return the mass of infinite loss: the omitted mass if ``side`` is 1, else 0."""
         return self._base.infinite
 
     @property
@@ -103,7 +105,7 @@ class RandomAllocationLoss(Loss):
         return replace(self, removed=not self.removed)
 
     def log_mgf(self, z: Array) -> Array:
-        """Return K, moved to the safe side by the rounding errors of places and masses."""
+        """Return K, moved to the safe side by the rounding errors of values and masses."""
         z = np.atleast_1d(z)
         return self._base.log_mgf(z) + self._shift * z + self._log_factor
 
@@ -127,10 +129,11 @@ class RandomAllocationLoss(Loss):
 
 
 def allocated(mu: float, batches: int) -> LossBracket:
-    """Return the loss of removal, between two finite losses.
+    """Return the loss of (P, Q), P with the record, as a bracket of two finite losses.
 
     Args:
-        mu: the shift of a batch over its noise, above 0 and at most `LIMITS.mu`.
+        mu: the shift of a batch in standard deviations of its noise, above 0 and at most
+            `LIMITS.mu`.
         batches: T, at least 2.
     """
     lower, upper = (RandomAllocationLoss(mu, batches, side, True) for side in (-1, 1))
@@ -139,12 +142,12 @@ def allocated(mu: float, batches: int) -> LossBracket:
 
 @dataclass(frozen=True, eq=False)
 class _AllocationDistribution:
-    """Hold the finite losses of both directions.
+    """Hold the finite losses of both orders, and bounds on their errors.
 
     Args:
         removed, added: losses of (P, Q) and (Q, P), as computed.
-        relative: relative error of a mass.
-        apart: absolute error of a value.
+        relative: bound on the relative error of a mass.
+        apart: bound on the absolute error of a value.
     """
 
     removed: OffLatticeLoss
@@ -155,11 +158,12 @@ class _AllocationDistribution:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """Hold a distribution of S for ``count`` batches: increasing places, and weights under Q.
+    """Hold a distribution of the sum S of ``count`` batches, under Q.
 
     Args:
+        place, weight: values of S, increasing, and their masses.
         relative: bound on the relative error of each weight.
-        apart: bound on the relative error of each place.
+        apart: bound on the relative error of each entry of ``place``.
     """
 
     count: int
@@ -186,14 +190,14 @@ def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
 
 
 def _added_up(mu: float, batches: int, side: int) -> _Sum:
-    """Return the distribution of S for all batches."""
+    """Return the distribution of S for all ``batches``, spread (side 1) or merged (side -1)."""
     return repeated(_single_loss(mu, side), batches, lambda a, b: _sum(a, b, mu, side))
 
 
 def _places(mu: float, count: int) -> Array:
-    """Return places of the sum of ``count`` batches.
+    """Return grid points for the sum of ``count`` batches.
 
-    They are dense within a deviation of log(S / count), and sparser beyond.
+    They are dense where log(S / count) is within a standard deviation of 0, and sparser elsewhere.
     """
     deviation = _deviation(mu, count)
     ends = mu * np.array([-LIMITS.reach_deviations, LIMITS.reach_deviations + mu]) - mu * mu / 2
@@ -213,7 +217,10 @@ def _deviation(mu: float, count: int) -> float:
 
 
 def _single_loss(mu: float, side: int) -> _Sum:
-    """Return the distribution of one batch's Y: split cells between their ends, or use means."""
+    """Return the distribution of the Y of one batch on grid points.
+
+    The mass between two grid points is split between them (side 1), or put at its mean (side -1).
+    """
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu
     width = np.diff(x)
@@ -232,7 +239,7 @@ def _single_loss(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """Return the distribution of an independent sum, spread or merged to new places [RA-2]."""
+    """Return the distribution of an independent sum, spread (side 1) or merged (side -1) [RA-2]."""
     count = a.count + b.count
     edges = _places(mu, count)
     bins = len(edges) - 1

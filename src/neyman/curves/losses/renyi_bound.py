@@ -1,13 +1,13 @@
-"""Represent a bare guarantee: bounds on Renyi divergences, and no other facts about the loss.
+"""Represent a guarantee that consists of bounds on Renyi divergences, without a loss distribution.
 
-In moments, tau(a) = (a - 1) D_a is convex in the order a and 0 at a = 1. Every such guarantee is
-one function,
+The function tau(a) = (a - 1) D_a of the order a is convex, and 0 at a = 1. Every such guarantee is
+one bound on it,
 
     tau(a) <= rho a (a - 1) + corners(a)    for 1 < a <= top,
 
-a parabola plus a convex piecewise linear function. Guarantees compose exactly by adding: rho, the
-corners, and the KL bounds add up, and the smallest top stays. They hold in both directions.
-`binary_region` computes the curve that they imply.
+a parabola plus a convex piecewise linear function. The bounds on independent losses add up exactly:
+rho, the piecewise linear functions, and the bounds at order 1 (KL) are added, and the smallest top
+remains. They hold in both directions. `binary_region` computes the curve that they imply.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class RenyiBound(Part):
 
     Args:
         exact_rho: rho of the parabola, exact, at least 0.
-        corners: (order, moment) at which the linear pieces meet, after (1, 0). The orders increase
-            above 1, and the moments are convex.
-        kl: contribution of the linear part at order 1: at most the first piece's slope.
+        corners: points (order, bound on tau) at which the linear pieces meet, after (1, 0). The
+            orders are above 1 and increase, and the bound is convex.
+        kl: the bound on D_1 (KL) is exact_rho + kl; at most the slope of the first linear piece.
         top: the largest order with a bound, at least 1; or inf.
-        slope: slope of the linear part beyond the last corner, if top is inf.
+        slope: slope of the piecewise linear function beyond the last corner, if top is inf.
     """
 
     exact_rho: Fraction
@@ -57,7 +57,7 @@ class RenyiBound(Part):
         return left[1] + self.slope * (order - left[0])
 
     def divergence(self, order: Order) -> Order:
-        """Return the largest D_order that the bound allows: exact, or inf without a bound."""
+        """Return the largest divergence of this order that the guarantee allows: exact, or inf."""
         if order == math.inf:
             return self.supremum
         a = Fraction(order)
@@ -70,8 +70,8 @@ class RenyiBound(Part):
     def within(self, other: RenyiBound) -> bool:
         """Return True if this guarantees at least as much as ``other``.
 
-        A few orders decide this exactly. Between corners the difference of the two is convex, or a
-        sum of two functions that the corners decide.
+        It is enough to compare the two at all corners. Between corners, the difference is convex,
+        or the sum of two functions whose signs are decided at the corners.
         """
         if other.top > self.top or self.exact_rho + self.kl > other.exact_rho + other.kl:
             return False
@@ -98,11 +98,11 @@ class RenyiBound(Part):
 
     @property
     def rho(self) -> float:
-        """Return the largest D_a / a that the bound allows; inf if some order has no bound.
+        """Return the largest D_a / a that the guarantee allows; inf if some order has no bound.
 
-        On a piece s a + c of the linear part it is (s a + c) / (a (a - 1)). Its only largest value
-        inside is s / (2a - 1), at s a^2 + 2 c a = c. Just above order 1 it is the first piece's
-        slope, for every KL bound.
+        On a linear piece s a + c, the piecewise linear part adds (s a + c) / (a (a - 1)). Its only
+        maximum inside the piece is s / (2a - 1), where s a^2 + 2 c a = c. Just above order 1 it is
+        the slope of the first piece, for every KL bound.
         """
         if self.top < math.inf:
             return math.inf
@@ -136,17 +136,17 @@ class RenyiBound(Part):
         return np.zeros(np.shape(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Return the moments of a Gaussian with the same KL bound; uncertified."""
+        """Return K, mean, and variance of a Gaussian loss with the same KL bound; uncertified."""
         rho = float(self.exact_rho + self.kl)
         return tilts * (tilts + 1) * rho, (2 * tilts + 1) * rho, np.full(len(tilts), 2 * rho)
 
 
 def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
-    """Return the guarantee D_a <= bounds[a] at finitely many orders, and its consequences [RB-1].
+    """Return the guarantee that D_a <= bounds[a] at these orders implies for all orders [RB-1].
 
-    They follow from the convexity of tau and tau(1) = 0: use the lower convex hull of the points
-    (1, 0) and (a, (a - 1) bound). This implies that D_a grows with a. The pure epsilon, at order
-    inf, bounds the slope of tau everywhere.
+    Because tau is convex and tau(1) = 0, the lower convex hull of (1, 0) and the points (a, (a - 1)
+    bounds[a]) is a bound on tau. This uses that D_a grows with a. The bound at order inf (a pure
+    epsilon) bounds the slope of tau everywhere.
 
     Args:
         bounds: at least one order, each at least 1, or inf; bounds above 0.
@@ -173,7 +173,7 @@ def _slope(left: Corner, right: Corner) -> Fraction:
 
 
 def sum_of_bounds(parts: Iterable[tuple[RenyiBound, int]]) -> RenyiBound | None:
-    """Add independent guarantees at every order, exactly. Return None if there are none."""
+    """Return the sum of ``count`` copies of each guarantee, exactly; None if there are none."""
     chosen = [(loss, n) for loss, n in parts if n]
     if not chosen:
         return None

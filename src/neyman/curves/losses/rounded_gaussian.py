@@ -1,8 +1,8 @@
-"""Bound the loss of integers with rounded normal noise, between two certified distributions.
+"""Represent the loss of integers with rounded normal noise, between two certified distributions.
 
-For an integer x, round(x + Z) = x + round(Z): the output is a rounded Gaussian output. So its
-curve is at least the Gaussian curve, for every integer shift of the same l2 norm, in any
-dimension, composed, and through a sample [RG-1].
+For an integer x, x + round(Z) = round(x + Z): the output is a rounded Gaussian output. Rounding is
+post-processing, so the trade-off curve is at least the Gaussian curve. This holds for every integer
+shift of the same l2 norm, in any dimension, under composition, and with sampling [RG-1].
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Point = tuple[Fraction, Fraction]
 class RoundedGaussianLoss(LossBracket):
     """Represent the loss of round(N(0, sigma^2)) against itself moved by an integer.
 
-    Build it with `rounded_gaussian_loss`. The upper loss is Gaussian. The lower loss comes from the
-    tests of integer thresholds. The pair is its own reverse, by reflection.
+    Build it with `rounded_gaussian_loss`. The upper loss is Gaussian. The lower loss comes from
+    tests that compare the output with a threshold. The pair is its own reverse, by reflection.
 
     Args:
         exact: a finite distribution that dominates the pair and differs from it only by rounding;
-            None if sigma is too large to list all thresholds, or if the shift represents every
-            vector of its norm.
+            None if sigma is too large to list all thresholds, or if ``shift`` is only one of the
+            possible vectors.
     """
 
     exact: OffLatticeLoss | None = None
@@ -49,12 +49,12 @@ class RoundedGaussianLoss(LossBracket):
 def rounded_gaussian_loss(
     sigma_squared: Fraction, shift: int, *, alone: bool
 ) -> RoundedGaussianLoss:
-    """Return the loss of one integer shift.
+    """Return the loss of integers that move by ``shift``, with rounded normal noise.
 
     Args:
         sigma_squared: sigma^2 of the normal distribution before rounding, exact, above 0.
         shift: at least 1.
-        alone: True if one coordinate moves by at most ``shift``; False if ``shift`` is only one of
+        alone: True if one coordinate moves, by at most ``shift``; False if ``shift`` is only one of
             the possible vectors.
     """
     return _loss(sigma_squared, shift, alone)
@@ -80,12 +80,12 @@ def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLo
 
 
 def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
-    """Return the finite pair whose best tests have the thresholds, rounded to a side [RG-2].
+    """Return a finite pair whose best tests are those at the thresholds, up to rounding [RG-2].
 
     Args:
-        tests: thresholds; a test rejects if the noise is at least the threshold. From the last
-            threshold to the first, power increases.
-        side: 1 for a pair that dominates, -1 for a pair that is dominated.
+        tests: increasing integer thresholds. A test rejects if the output is at least its
+            threshold, so its power increases from the last threshold to the first.
+        side: 1 for a pair that dominates the true one, -1 for a pair that it dominates.
     """
     half: list[Point] = []
     for k in tests[::-1].tolist():
@@ -105,9 +105,9 @@ def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
 
 
 def _tail(x: float, side: int) -> Fraction:
-    """Return P(N >= x), x >= 0, rounded to a side.
+    """Return P(N >= x) for a standard normal N and x >= 0, rounded up (side 1) or down (side -1).
 
-    erfcx errs by 64 units, and x^2 / 2 by 4 relative units.
+    `erfcx` errs by at most 64 rounding units, and x^2 / 2 by 4 relative units.
     """
     if x > 37:  # the tail is below 1e-298, near underflow
         return Fraction(1, 10**290) if side > 0 else Fraction(0)
@@ -116,7 +116,7 @@ def _tail(x: float, side: int) -> Fraction:
 
 
 def _hull(points: list[Point]) -> list[Point]:
-    """Return the corners of the least concave function above the points, from left to right."""
+    """Return the corners of the smallest concave function above these sorted points."""
     corners: list[Point] = []
     for point in points:
         while len(corners) > 1:

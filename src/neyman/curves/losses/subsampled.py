@@ -1,6 +1,7 @@
-"""Define losses of releases on samples: Poisson samples and samples of a fixed size.
+"""Define losses of releases from a sample: a Poisson sample, or a sample of fixed size.
 
-Each record enters with probability q. Against a neighbor without the record the pair is
+Each record enters a Poisson sample with probability q. For a neighbor without the record, the pair
+is
 
     remove: P = (1 - q) N(0, 1) + q N(mu, 1),  Q = N(0, 1),    L = log R(y)
     add:    P = N(0, 1),  Q = (1 - q) N(0, 1) + q N(mu, 1),    L = -log R(y)
@@ -37,7 +38,7 @@ from neyman.numerics.roots import bisect, zero
 
 
 def check_distance(distance: float) -> None:
-    """Refuse noise that is too small for privacy: sums over it would have no end."""
+    """Refuse a ``distance`` (sensitivity / sigma) above 2000: its sums would be too long."""
     if distance > 2000:
         raise ValueError(
             f"sigma is {distance:.3g} times smaller than the sensitivity: so little noise hides "
@@ -47,12 +48,12 @@ def check_distance(distance: float) -> None:
 
 @dataclass(frozen=True)
 class SubsampledGaussianLoss(LikelihoodRatioLoss):
-    """Represent the loss of a Gaussian pair that is observed with probability q.
+    """Represent the loss of a Poisson-subsampled Gaussian, in one of the two orders.
 
     Args:
         distance: mu, the distance of the two normals in standard deviations, above 0.
         rate: q, in (0, 1).
-        removed: True for (mixture, normal), False for (normal, mixture).
+        removed: True for P = mixture and Q = normal, False for the reverse.
     """
 
     distance: float
@@ -74,7 +75,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def sum_of_places(
         cls, losses: Sequence[SubsampledGaussianLoss], tilt: float, height: float
     ) -> float:
-        """Return the sum of `places` over several losses. Interpolate for many losses."""
+        """Estimate the sum of `places` over several losses. For 8 or more, interpolate."""
         if len(losses) < 8:
             return super().sum_of_places(losses, tilt, height)
         ordered = sorted(losses, key=lambda loss: loss.distance)
@@ -84,12 +85,12 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     @property
     def supremum(self) -> float:
-        """Return inf for the mixture, and -log(1 - q), rounded up, for the normal."""
+        """Return inf if P is the mixture. If P is the normal, return -log(1 - q), rounded up."""
         return math.inf if self.removed else -math.log1p(-self.rate) * (1 + 8 * UNIT)
 
     @property
     def total_variation(self) -> float:
-        """Return q times the total variation of the two normals."""
+        """Return q times the total variation between the two normals."""
         return self.rate * math.erf(self.distance / math.sqrt(8)) * (1 + 1e-12)
 
     @property
@@ -105,7 +106,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     @classmethod
     def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
-        """Return log R of several losses in one array."""
+        """Return log R(y) of several losses, shape (losses, n)."""
         if len(losses) == 1:
             return losses[0].log_ratio(y)[None]
         each = [(x.distance, x.rate) for x in losses if isinstance(x, SubsampledGaussianLoss)]
@@ -128,7 +129,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def range(self, w: float) -> tuple[float, float]:
         """Return the ends of the region in which e^{-y^2/2} R^w is not negligible.
 
-        Its log slope is s w mu - y, with s in [0, 1].
+        The derivative of its logarithm is s w mu - y, with s in [0, 1].
         """
         peak = w * self.distance
         if w < 0:
@@ -165,7 +166,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return w * ratio - y * y / 2
 
     def _hump(self, w: float, y: float) -> float | None:
-        """Return a fixed point of y = w mu s(y) by iteration, or None if it converges slowly."""
+        """Return a peak of e^{-y^2/2} R^w, by iteration from y, or None if that is slow.
+
+        A peak is a fixed point of y = w mu s(y), where mu s(y) is the derivative of log R.
+        """
         for _ in range(200):
             t = min(self.distance * y - self.distance**2 / 2, 700.0)
             part = self.rate * math.exp(t)
@@ -175,15 +179,18 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return None
 
     def _falls(self, w: float, inside: float, outside: float, floor: float) -> float:
-        """Return the low side of a crossing of w log R - y^2 / 2 and the floor."""
+        """Return a y just outside the region where w log R(y) - y^2 / 2 exceeds ``floor``.
+
+        The caller ensures that it exceeds ``floor`` at ``inside`` and not at ``outside``.
+        """
         return bisect(
             lambda y: self._exponent(w, y) > floor, inside, outside, width=1.0, tolerance=1e-12
         )[1]
 
     def _lower_peak(self, w: float) -> float:
-        """Return the root of y = w mu s(y), or .02 less, for w < 0.
+        """Return the peak of e^{-y^2/2} R^w for w < 0, or up to 0.02 less.
 
-        mu s(y) is the slope of log R.
+        It is the root of y = w mu s(y), where mu s(y) is the derivative of log R.
         """
         mu, least = self.distance, self.log_least
         odds = math.log(self.rate) - least
@@ -200,7 +207,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return zero(excess, low, -0.01, 0.005) - 0.01
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """Return the y at which log R takes these values, all above log(1 - q)."""
+        """Return the y with log R(y) = ``ratio``, clipped to [low, high].
+
+        Values at or below log(1 - q) are left out.
+        """
         ratio = ratio[ratio > self.log_least]
         near = np.expm1(np.minimum(ratio, 30.0)) + self.rate
         far = np.maximum(ratio, 30.0) + np.log1p(
@@ -225,15 +235,13 @@ def _log_ratio(rate: Array | float, t: Array) -> Array:
 
 
 def _log_mixture(rate: Array | float, t: Array) -> Array:
-    """Return log(1 - q + q e^t), to relative accuracy.
+    """Return log(1 - q + q e^t), to relative accuracy, with q = ``rate``.
 
-    In the first form, e^t - 1 errs by 2 units, the product by one, and the logarithm by 2. If the
-    sum is
-    above 1/2, the first three units count at most 1.5 times: 7 units in all. If it is below 1/2,
-    they
-    would count without bound. But then q is above 1/2, so 1 - q is exact and nothing cancels: the
-    sum
-    errs by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
+    It is computed as log1p(q (e^t - 1)): e^t - 1 errs by 2 rounding units, the product by one, and
+    the logarithm by 2. If the sum is above 1/2, the first three units count at most 1.5 times: 7
+    units in all. If it is below 1/2, they would count without bound. But then q is above 1/2, so 1
+    - q is exact and nothing cancels in 1 - q + q e^t: this sum errs by 4 units, and its logarithm
+    is at least 0.69 in size and errs by 2: 8 units.
     """
     ratio = log1p(rate * np.expm1(t))
     if not np.logical_or.reduce(np.greater(rate, 0.5), axis=None):
@@ -248,7 +256,7 @@ LOG_SLOPE_PAD = 20.0  # a log-concave density is cut off at the log slope of min
 
 @dataclass(frozen=True)
 class SubsampledLoss(PiecewiseAnalyticLoss):
-    """Represent the loss of a pair that is observed with probability q.
+    """Represent the loss of a Poisson-subsampled pair, in one of the two orders.
 
     Args:
         inner: the loss of (P, Q), Q without the record.
@@ -271,7 +279,10 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def supremum(self) -> float:
-        """Return g at the largest loss, or -g at the least loss, which is at most -log(1 - q)."""
+        """Return an upper bound on the largest loss, with g(l) = log(1 - q + q e^l).
+
+        It is g at the largest inner loss, or for the reverse -g at the least inner loss.
+        """
         if self.removed:
             return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.rate)[0]))
         least = -math.inf if self._missing_mass else -_up(float(self.inner.reverse().supremum))
@@ -283,7 +294,10 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def rho(self) -> float:
-        """Return the rho without sampling: seeing which pair was drawn would reveal more."""
+        """Return the rho without sampling, inf if it covers only a part of the outcomes.
+
+        To see whether the record was sampled would reveal more.
+        """
         return math.inf if _fails(self.inner) else self.inner.rho
 
     @property
@@ -298,7 +312,10 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
     def law(self, size: float) -> PiecewiseDistribution:
-        """Return the distribution of g(l) under the mixture, or of -g(l) under Q."""
+        """Return the distribution of the loss: g(l) under the mixture, or -g(l) under Q.
+
+        g(l) = log(1 - q + q e^l), for the inner loss l.
+        """
         base, q = law_under_q(self.inner, size), self.rate
         loss, log_q = base.loss, base.log_q
         if self._missing_mass:
@@ -321,16 +338,18 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
 
 def _fails(inner: Loss) -> bool:
-    """Return True if outcomes of one distribution are missing from the other.
+    """Return True if one distribution has outcomes that are impossible under the other.
 
-    The inner rho and mu then cover the rest only.
+    The inner rho and mu then cover only the other outcomes.
     """
     return inner.infinite > 0 or inner.reverse().infinite > 0
 
 
 @dataclass(frozen=True)
 class FixedSizeLoss(PiecewiseAnalyticLoss):
-    """Represent the loss of the hull of both orders, which is its own reverse.
+    """Represent the loss under samples of a fixed size: both orders combined, so its own reverse.
+
+    Its trade-off curve is C_p(f), the convex hull of the curves of both orders.
 
     Args:
         inner: the loss of a pair that is its own reverse.
@@ -346,7 +365,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """Return the ratio of a Poisson sample at the same rate."""
+        """Return the normal ratio R of a Poisson sample at rate ``share``; None without normals."""
         return _ratio_of(self.inner, self.share, "symmetric")
 
     @property
@@ -363,7 +382,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def rho(self) -> float:
-        """Return the rho without sampling: C_p(f) >= f."""
+        """Return the rho without sampling, a bound because the curve C_p(f) is at least f."""
         return math.inf if _fails(self.inner) else self.inner.rho
 
     @property
@@ -371,11 +390,15 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         return math.inf if _fails(self.inner) else self.inner.mu
 
     def reverse(self) -> FixedSizeLoss:
-        """Return this loss: C_p(f) is symmetric."""
+        """Return this loss: its trade-off curve C_p(f) is symmetric."""
         return self
 
     def law(self, size: float) -> PiecewiseDistribution:
-        """Return, for l > 0, g under the mixture and -g under Q. The rest is at 0."""
+        """Return the distribution of the loss.
+
+        For inner losses l > 0, it is g(l) under the mixture and -g(l) under Q, with g(l) = log(1 -
+        p + p e^l). The remaining mass has loss 0.
+        """
         base, p = law_under_q(self.inner, size), self.share
         positive = base.loss > 0
         place, log_q = base.loss[positive], base.log_q[positive]
@@ -422,10 +445,13 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
 @dataclass(frozen=True)
 class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
-    """Represent the loss of two mixtures of noise and of noise moved to opposite sides.
+    """Represent the loss of a replaced record under Poisson sampling.
+
+    P and Q are mixtures: with probability 1 - q the noise, else the noise moved to one side (P) or
+    to the opposite side (Q).
 
     Args:
-        inner: the loss of the noise moved one way against the noise: Gaussian or Laplace.
+        inner: the loss of the noise moved to one side, against the noise: Gaussian or Laplace.
         rate: q, in (0, 1).
     """
 
@@ -446,7 +472,10 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def supremum(self) -> float:
-        """Return inf for Gaussian noise, and g(a) - g(-a) for Laplace noise."""
+        """Return inf for Gaussian noise, and g(a) - g(-a) for Laplace noise with largest loss a.
+
+        g(l) = log(1 - q + q e^l).
+        """
         a = float(self.inner.supremum)
         if math.isinf(a):
             return math.inf
@@ -454,26 +483,26 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def total_variation(self) -> float:
-        """Return q times the total variation of noise moved to opposite sides (twice the shift)."""
+        """Return q times the total variation between the noises moved to opposite sides."""
         if isinstance(self.inner, GaussianLoss):
             return self.rate * math.erf(self.inner.mu / math.sqrt(2)) * (1 + 1e-12)
         return self.rate * -math.expm1(-self.inner.epsilon) * (1 + 1e-12)
 
     @property
     def rho(self) -> float:
-        """Return 4 times the inner rho, which bounds rho at twice the shift."""
+        """Return 4 times the inner rho, which bounds the rho of noise moved by twice the shift."""
         return 4 * self.inner.rho
 
     @property
     def mu(self) -> float:
-        """Return 2 times the inner mu: the mixtures garble noise moved by twice the shift."""
+        """Return 2 times the inner mu: the pair post-processes noise moved by twice the shift."""
         return 2 * self.inner.mu
 
     def reverse(self) -> ReplaceOneSubsampledLoss:
         return self
 
     def law(self, size: float) -> PiecewiseDistribution:
-        """Return the distribution in the place t of the outcome, with the noise in the middle."""
+        """Return the distribution of the loss, by the outcome t. The unmoved noise has center 0."""
         if isinstance(self.inner, GaussianLoss):
             piece = _opposite_gaussians(self.inner.mu, self.rate, size)
             return PiecewiseDistribution(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
@@ -501,31 +530,34 @@ def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the do
 
 
 def _units(value: Array) -> float:
-    """Return the error, in units, of a mass under the mixture: from g and its sum with log q."""
+    """Return the relative error of a mass under the mixture, in rounding units.
+
+    It comes from the rounding of g, in ``value``, and of its sum with log Q.
+    """
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 
 def _mass_bounds(base: Base, value: Array) -> Array | None:
-    """Return the error of each single mass, or None if the base does not have these errors."""
+    """Return a bound on each mass's relative error, or None if ``base`` has no such bounds."""
     if base.units is None or len(base.units) != len(value):
         return None
     return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
 def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
-    """Bound the relative errors of g: l errs by 4 relative units, and g by 8."""
+    """Return the relative error of ``value`` = g(l): l errs by 4 relative units, and g by 8."""
     finite = np.isfinite(l)
     moved = np.where(finite, np.abs(l), 0.0) * _slope(np.where(finite, l, 0.0), q)
     return UNIT * (8 + 4 * moved / np.maximum(np.abs(value), 1e-300))
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
-    """Return the derivative of g, in (0, 1)."""
+    """Return the derivative of g at l, in (0, 1)."""
     return 1 / (1 + np.exp(np.minimum(math.log1p(-q) - math.log(q) - l, 700.0)))
 
 
 def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
-    """Bound |g'| within ``near`` <= 1 of points that are within 1/4 of l on the real line.
+    """Bound |g'| within ``near`` <= 1, in the complex plane, of real points within 1/4 of l.
 
     It is at most g'(Re l) / cos(Im l / 2), and log g' has a slope below 1.
     """
@@ -533,14 +565,17 @@ def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
 
 
 def _inverse(value: Array, q: float) -> Array:
-    """Return the l at which g takes a value above log(1 - q)."""
+    """Return the l with g(l) = ``value``, for values above log(1 - q). It need not be accurate."""
     # The unit avoids the logarithm of 0. Places cut panels, so their accuracy does not matter.
     near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 
 
 def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
-    """Return the loss g (``up``) or -g for inner losses above ``floor``."""
+    """Return the piece of the loss g (``up``) or -g over the inner losses above ``floor``.
+
+    ``size`` bounds the tilts for which the piece is used.
+    """
     low, high = max(s.low, (floor - s.shift) / s.scale), s.high
     if math.isinf(high):  # Gaussian: the tilted log slope is -t + w scale g', |w| <= size + 1
         most = (size + 1) * s.scale
@@ -569,9 +604,11 @@ def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piec
 
 
 def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
-    """Return the mass beyond both ends: there the log slope is at least LOG_SLOPE_PAD - 1 outward.
+    """Return (log mass, loss) at each cut end of a piece: a bound on the mass beyond the end.
 
-    If an end was not cut off, this counts a small mass that does not exist.
+    Beyond the end, the log density falls outward with a slope of at least LOG_SLOPE_PAD - 1.
+
+    If an end was not cut off, a small mass may be counted that does not exist.
     """
     t = np.array([piece.low, piece.high])
     log_p, loss = piece.log_p(t) - math.log(LOG_SLOPE_PAD - 1), piece.loss(t)
@@ -583,11 +620,11 @@ def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
 
 
 def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, float], ...]:
-    """Bound the mass that the lattice omits above a floor under e^{w g}.
+    """Return (log mass, loss) for each bound on the mass that ``base`` omits above ``floor``.
 
-    w is c + 1 for g and -c for -g. On an interval, e^{w g(l) - (t + 1) l} is largest at an end: w g
-    is
-    convex for w >= 0, and both terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
+    Under a tilt c, a mass has the weight e^{w g(l)}, with w = c + 1 for g (``up``) and w = -c for
+    -g. On an interval of ``base.lost``, e^{w g(l) - (t + 1) l} is largest at an end: w g is convex
+    for w >= 0, and both terms fall for w < 0. Beyond the last tilt, t + 1 >= w, so it falls.
     """
     if not base.lost:
         return ()
@@ -636,7 +673,10 @@ def _opposite_gaussians(mu: float, q: float, size: float) -> Piece:
 
 
 def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
-    """Return both pieces. Right of the middle, noise moved left over the noise is e^-a."""
+    """Return the pieces of the loss on (-a, 0) and (0, a), for Laplace noise moved by a each way.
+
+    For t > 0, the density of noise moved left is e^-a times that of the unmoved noise.
+    """
     far = float(_g(np.array([-a]), q)[0])
 
     def loss(t: Array) -> Array:  # t in (0, a)
@@ -678,5 +718,5 @@ def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
 
 
 def _up(value: float, units: int = 8) -> float:
-    """Return a slightly larger value, an upper bound despite rounding."""
+    """Return a slightly larger value, an upper bound despite rounding by ``units``."""
     return value + units * UNIT * abs(value) if math.isfinite(value) else value
