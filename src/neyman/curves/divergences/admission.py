@@ -23,9 +23,9 @@ STEERING_ORDER = 1e4  # largest order that steers a search, if the budget has no
 
 
 def as_renyi_bound(alternatives: Sequence[Composition]) -> tuple[RenyiBound, float] | None:
-    """Return a budget as bounds on divergences and a mass of outcomes with infinite loss.
+    """Return a budget as bounds on divergences and a mass of infinite loss.
 
-    Return None if the budget has any other form.
+    Return None if the budget does not have this form.
     """
     if len(alternatives) != 1 or (bare := alternatives[0].bare) is None:
         return None
@@ -88,7 +88,7 @@ def _largest(c: Composition) -> float:
 
 
 def renyi_excess(directions: Sequence[Composition], budget: tuple[RenyiBound, float]) -> float:
-    """Estimate the largest log(spent / allowed) over orders and directions, to steer a search."""
+    """Estimate the largest log(D_a / allowed D_a) over orders and directions, to steer a search."""
     bare, mass = budget
     return max(_excess(c, bare, mass) for c in directions)
 

@@ -1,13 +1,15 @@
-"""Compute the trade-off curve that bounds on Renyi divergences imply, as a region of coins.
+"""Compute the trade-off curve that bounds on Renyi divergences imply.
 
-A test with level x and power y turns the pair into two coins. The coins' divergences obey the same
-bounds, and every pair of coins that obeys them is possible. So the curve is the boundary of
+A test with level x and power y turns the pair into two coins: Bernoulli distributions with means y
+(under P) and x (under Q). Their divergences obey the same bounds, and every pair of coins that
+obeys them is possible. Therefore, the curve is the boundary of the region
 
     { (x, y) : D_a(y||x) and D_a(x||y) are within the bounds at every order a }.
 
-Any single order gives an upper bound. A point that passes every order is a lower bound. The set of
-one order is convex, so its tangents bound delta. Source: Balle, Barthe, Gaboardi, Hsu and Sato 2020
-(both directions, every order). Coins are stored as log-odds, for relative accuracy near 0 and 1.
+An order that excludes a power proves an upper bound. A point that no order excludes is a lower
+bound. The set that one order allows is convex, so its tangents bound delta. Source: Balle, Barthe,
+Gaboardi, Hsu and Sato 2020 (both directions, every order). Coins are stored as log-odds, for
+relative accuracy near 0 and 1.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def logs(odds: Array) -> tuple[Array, Array]:
 
 
 def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """Return (a - 1) D_a(y||x) of coins given by `logs`, its rounding error, and a share.
+    """Return (a - 1) D_a(y||x) of coins y and x given by `logs`, its rounding error, and a share.
 
     The first result is log(y^a x^{1-a} + (1-y)^a (1-x)^{1-a}), or D_a at orders 1 and inf. The
     share is the first term divided by the sum.
@@ -54,7 +56,7 @@ def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[A
 
 @dataclass(frozen=True)
 class RegionLine:
-    """Represent certified lines y' <= y + slope (x' - x) above the region, in logarithms."""
+    """Represent certified lines power <= y + slope (level - x) above the region, in logarithms."""
 
     log_y: Array
     log_x: Array
@@ -62,7 +64,7 @@ class RegionLine:
     rounding: Array
 
     def intercept(self, log_unit: Array) -> Array:
-        """Return (y - slope x) / e^log_unit, rounded up."""
+        """Return each line's power at level 0, (y - slope x) / e^log_unit, rounded up."""
         line = np.exp(self.log_slope + self.log_x - log_unit)
         size = self.rounding
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
@@ -76,7 +78,7 @@ class RegionLine:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Store orders of both directions and their bounds, each of shape (rows, orders)."""
+    """Hold the orders to check in both directions, and their bounds, of shape (rows, orders)."""
 
     ahead: Array
     behind: Array
@@ -84,20 +86,20 @@ class _Asked:
 
     @staticmethod
     def of(ways: tuple[Ceiling, Ceiling], ahead: Array, behind: Array) -> _Asked:
-        """Return the orders with the ceilings' values, rounded up."""
+        """Return the orders with the bounds of both ceilings, rounded up."""
         allowed = [way.allowed(a) for way, a in zip(ways, (ahead, behind), strict=True)]
         return _Asked(ahead, behind, np.concatenate(allowed, axis=1) * (1 + 8 * UNIT))
 
 
 def _newton(w: Array, g: Array, slope: Array) -> Array:
-    """Estimate the root of each order's excess g by a Newton step from w. Return inf for none."""
+    """Estimate the root of each order's excess g by a Newton step from w; inf if there is none."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         place = w[:, None] - g / slope
     return np.where((slope > 1e-300) & np.isfinite(place), place, math.inf)
 
 
 class Region:
-    """Represent the possible coins under a guarantee, or a larger set.
+    """Represent the coins (y, x) that a guarantee allows, or a larger set.
 
     Args:
         ahead: upper bounds on D_a(y||x).
@@ -109,7 +111,7 @@ class Region:
         self.ahead, self.behind, self.least = ahead, behind, least
 
     def _excess(self, ask: _Asked, y: Array, x: Array) -> tuple[Array, Array]:
-        """Return how far points certainly exceed each order's bound, and slopes in y's log-odds."""
+        """Return how far coins certainly exceed each order's bound, and its slope in log-odds y."""
         ys, xs = logs(y[:, None]), logs(x[:, None])
         hit = np.exp(ys[0])
         a = ask.ahead
@@ -132,7 +134,7 @@ class Region:
         return passed, np.concatenate([rise, fall], axis=1)
 
     def _start(self, ask: _Asked, x: Array) -> Array:
-        """Return log-odds above the boundary at x. A moment exceeds each of its two terms."""
+        """Return log-odds above the boundary at x, since a moment exceeds each of its two terms."""
         lx, mx = logs(x[:, None])
         cut = ask.ahead.shape[1]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -146,7 +148,7 @@ class Region:
         return np.minimum(bound.min(axis=1) + 1e-9, np.maximum(x, 0.0) + FAR_LOG_ODDS + np.abs(x))
 
     def _solve(self, ask: _Asked, x: Array, w: Array) -> tuple[Array, Array, Array]:
-        """Return the lowest power that some order excludes, by a search from ``w``.
+        """Return about the lowest power that some order excludes, by a search from log-odds ``w``.
 
         Returns:
             Log-odds of the power, the excess of each order, and an estimate of each order's
@@ -178,11 +180,11 @@ class Region:
         return w, g, _newton(w, g, slope)
 
     def excluded(self, x: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """Return certified upper bounds on power at levels with log-odds ``x``, with proofs.
+        """Return certified upper bounds on power at levels with log-odds ``x``, and their orders.
 
         Returns:
-            Log-odds of powers that some order excludes (inf if no order does), this order, and
-            whether it is an order of D_a(y||x) rather than of D_a(x||y).
+            Log-odds of powers that some order excludes (inf if no order does), this order, and True
+            if it is an order of D_a(y||x), False for D_a(x||y).
         """
         reach = float(np.max(np.abs(x))) + 40
         ways, rows = (self.ahead, self.behind), np.arange(len(x))
@@ -203,7 +205,7 @@ class Region:
         return np.where(out, w, math.inf), orders[rows, best], best < ask.ahead.shape[1]
 
     def reached(self, x: Array) -> Array:
-        """Return log-odds, at least x, of certified lower bounds on power."""
+        """Return log-odds of certified lower bounds on power, at levels with log-odds x."""
         high = self.excluded(x)[0]
         result, left = x.copy(), np.arange(len(x))
         for back in BACK:
@@ -218,7 +220,7 @@ class Region:
         return result
 
     def possible(self, y: Array, x: Array) -> NDArray[np.bool_]:
-        """Return True if coins certainly obey the bare guarantee at all orders, both ways."""
+        """Return True for coins that certainly obey the bare guarantee at all orders, both ways."""
         ys, xs = logs(y), logs(x)
         first = [np.concatenate([u, v]) for u, v in zip(ys, xs, strict=True)]
         second = [np.concatenate([v, u]) for u, v in zip(ys, xs, strict=True)]
@@ -235,7 +237,7 @@ class Region:
         return possible[: len(x)] & possible[len(x) :]
 
     def tangents(self, x: Array) -> RegionLine:
-        """Return the tangents at ``x`` of the convex sets of the binding orders [RB-5]."""
+        """Return tangents at log-odds ``x`` of the convex sets of the excluding orders [RB-5]."""
         y, a, ahead = self.excluded(x)
         known = np.isfinite(y)
         (ly, my), (lx, mx) = logs(np.where(known, y, x + 1.0)), logs(x)
@@ -265,12 +267,13 @@ class Region:
 
 
 def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array:
-    """Return orders around the best order of each row, including the best.
+    """Return orders around each row's best order (with the lowest ``place``), including it.
 
     Args:
-        orders, place: orders and estimates of their boundaries, shape (rows, orders).
-        width: half of the new range in log(a - 1), around the vertex of a parabola through the
-            best three; 0 for the range between the best order's neighbors.
+        orders, place: orders, and estimates of the power that each excludes, shape (rows, orders).
+        width: half of the new range in log(a - 1), around the vertex of a parabola through the best
+            three; 0 for the range between the orders on either side of the best.
+        top: the largest order.
     """
     rows = np.arange(len(orders))
     best = np.argmin(place, axis=1)
@@ -296,10 +299,10 @@ def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array
 
 
 def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, float]:
-    """Return the upper bound on log delta from the best single order, and the log of its level.
+    """Return the upper bound on log delta from the best of ``orders``, and the log of its level.
 
-    The bound is the least log of e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1) over some orders
-    a > 1. Every order is valid (Canonne, Kamath and Steinke 2020, proposition 12).
+    The bound is the least log of e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1) over some orders a >
+    1. Every order is valid (Canonne, Kamath and Steinke 2020, proposition 12).
     """
     good = (orders > 1) & np.isfinite(orders) & np.isfinite(moments)
     if not good.any():

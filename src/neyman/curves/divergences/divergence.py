@@ -22,7 +22,7 @@ from neyman.numerics.rounding import above, down, up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how K and its slope are computed."""
+    """Limits on the computation of K and of its slope at 0."""
 
     terms: float = 1e5  # most terms of K at an order
     order_tries: int = 40  # tries for the size of orders near 0
@@ -39,10 +39,13 @@ REMAINDER_FACTOR = float(np.prod(_SQUARED_SHARES / (1 - _SQUARED_SHARES))) * (1 
 
 
 def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
-    """Bound D_order = K(order - 1) / (order - 1), K(z) = log E[e^{zL}]. KL is the slope of K at 0.
+    """Bound D_order = K(order - 1) / (order - 1), with K(z) = log E[e^{zL}].
 
-    A bare guarantee adds the largest divergence it allows to the upper bound. To the lower bound,
-    it adds that of a Gaussian if it is only zCDP, else that of coins x and 1 - x that meet it.
+    D_1 (KL) is the slope of K at 0.
+
+    A bare guarantee (bounds on divergences only) adds the largest divergence it allows to the upper
+    bound. To the lower bound, it adds that of a Gaussian if it is only zCDP, else that of two coins
+    with means x and 1 - x that meet it.
     """
     if (bare := c.bare) is not None:
         near = float(order)
@@ -92,11 +95,11 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
 
 
 def slope_at_zero(c: Composition) -> Interval:
-    """Return K'(0), the mean of the loss, and its error [PL-5].
+    """Bound K'(0), the mean of the loss [PL-5].
 
-    With X = L - m, m near the mean, E sinh(j d X) / (j d) is E X plus powers of (j d)^2. The
-    combination for j = 1 .. n that cancels the next n - 1 powers leaves at most
-    (E cosh(r X) - 1) / r times the product of all t q / (1 - t q), t = j^2, with q = (d / r)^2.
+    With X = L - m, m near the mean, E sinh(j d X) / (j d) is E X plus a series in (j d)^2. The
+    combination for j = 1 .. n that cancels the first n - 1 terms of the series errs by at most (E
+    cosh(r X) - 1) / r times the product of all t q / (1 - t q), t = j^2, with q = (d / r)^2.
     """
     _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
     steps = np.append(SLOPE_SHARES, -SLOPE_SHARES)
@@ -134,7 +137,7 @@ def log_moment(c: Composition, z: float) -> Interval:
 
 
 def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
-    """Return E e^{z (L - mean)} - 1 at real z, and its error."""
+    """Return E e^{z (L - mean)} - 1 at real z, and a bound on its error."""
     with np.errstate(all="ignore"):  # an infinite error gives a trivial bound
         k = np.real(c.log_mgf(z))
         away = k - z * mean
@@ -147,16 +150,17 @@ def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
 
 
 def zcdp_above(c: Composition) -> float:
-    """Return a proven rho with D_a(P||Q) <= a rho, for a pair without infinite loss.
+    """Return a proven rho with D_a(P||Q) <= a rho for all a > 1, for a pair without infinite loss.
 
-    Outcomes that only Q can produce, of mass n, add log 1 / (1 - n) to the rest's divergence.
+    Outcomes that only Q can produce have mass n under Q. They add -log(1 - n) to the divergence of
+    P from Q conditioned on the other outcomes.
     """
     missing = c.reverse().infinite
     return trusted_rho(c) - math.log1p(-missing) if missing else c.rho
 
 
 def _attained_divergence(bare: RenyiBound, order: float | Fraction) -> float:
-    """Return a lower bound: a Renyi divergence that some pair with this guarantee attains."""
+    """Return a Renyi divergence that some pair with this guarantee attains, rounded down."""
     exact = bare.divergence(Fraction(order))
     if exact == math.inf or not (bare.corners or bare.kl):
         # Beyond the top order, no bound exists. Up to it, a Gaussian attains the parabola.

@@ -1,4 +1,4 @@
-"""Compute the moments that bare guarantees and known losses allow at each order, rounded safely.
+"""Compute the moments that Renyi guarantees and known losses allow at each order, rounded safely.
 
 The moment tau(a) = (a - 1) D_a is convex in a and 0 at a = 1. Order 1 stands for D_1 (KL), and
 order inf for D_inf (the largest loss).
@@ -26,7 +26,7 @@ from neyman.numerics.rounding import above, below
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the orders at which moments are computed and compared."""
+    """Limits on the orders at which moments are computed and compared."""
 
     knot_orders: int = 240  # orders at which moments of known losses are computed
     terms: float = 1e5  # most terms of K at an order
@@ -39,11 +39,11 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Represent the largest moment at each order, for one direction.
+    """Represent a bound on the moment tau at each order, for one direction.
 
     Args:
         rho: coefficient of the parabola rho a (a - 1).
-        orders, values: corners of the piecewise linear part, from (1, 0).
+        orders, values: corners of the piecewise linear part of the bound, from (1, 0).
         slope: slope of the linear part beyond the last corner.
         top: the largest order with a bound.
         kl: bound on D_1.
@@ -67,7 +67,7 @@ class Ceiling:
         """Return lower bounds on the moments that the guarantee allows [RB-4].
 
         Orders are rounded up: moving corners to the right lowers a non-decreasing function. Values
-        and slope are reduced by 8 units, because `allowed` rounds each 6 times.
+        and slope are reduced by 8 rounding units, because `allowed` rounds each 6 times.
         """
         orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
         values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
@@ -77,11 +77,11 @@ class Ceiling:
 
     @staticmethod
     def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:
-        """Return upper bounds on moments of the guarantee and known losses' finite part [RB-3].
+        """Return upper bounds on the sum of moments of the guarantee and of known losses [RB-3].
 
-        Chords between any orders are above a convex function. Values, slope, and moments of known
-        losses are raised by 8 units, because `allowed` rounds each 6 times. Sums and products here
-        round at most 4 times.
+        Only the losses' finite part counts. Chords between any orders are above a convex function.
+        Values, slope, and moments of known losses are raised by 8 rounding units, because `allowed`
+        rounds each 6 times. Sums and products here round at most 4 times.
         """
         top, rho = below(bare.top), above(bare.exact_rho)
         orders = {1.0, *(min(below(a), top) for a, _ in bare.corners)}
@@ -109,11 +109,11 @@ class Ceiling:
 
     @property
     def smooth(self) -> bool:
-        """Return True if orders between the corners matter."""
+        """Return True if orders between the corners may give the best bound."""
         return self.rho > 0 or (self.known is not None and self.other < math.inf)
 
     def allowed(self, a: Array) -> Array:
-        """Return the largest moment at orders a (D_a at orders 1 and inf); inf without a bound."""
+        """Return the bounds on the moment at orders a (on D_a at orders 1 and inf), or inf."""
         at = np.where(np.isfinite(a), a, 1.0)
         last = self.orders[-1]
         value = np.interp(at, self.orders, self.values) + self.slope * np.maximum(at - last, 0.0)
@@ -127,7 +127,7 @@ class Ceiling:
         return np.where((a > self.top) & np.isfinite(a), math.inf, value)
 
     def worth_trying(self, reach: float) -> Array:
-        """Return orders that start a search, for losses up to about ``reach``."""
+        """Return orders at which to start a search, for losses up to about ``reach``."""
         orders = [self.orders]
         if self.smooth:
             scale = self.rho + (self.other if self.other < math.inf else 0.0)
@@ -142,8 +142,8 @@ class Ceiling:
 def trusted_rho(losses: Composition) -> float:
     """Return the proven rho of the normalized finite part, or inf if it is unknown.
 
-    It is unknown if a part has infinite loss and more than finitely many values. The rho of
-    finitely many values already refers to their normalized part.
+    It is unknown if a part has infinite loss (in either order) and infinitely many values. The rho
+    of finitely many values already refers to the normalized part.
     """
     for loss, _ in losses.parts:
         partial = loss.infinite or loss.reverse().infinite
@@ -153,7 +153,7 @@ def trusted_rho(losses: Composition) -> float:
 
 
 def _reach(losses: Composition, rho: float) -> float:
-    """Return the largest a - 1 to use: enough for delta near 1e-300, if K has few terms."""
+    """Return the largest a - 1 to use: enough for delta near 1e-300, less if K has many terms."""
     if rho < math.inf:
         scale = rho
     else:
@@ -191,12 +191,11 @@ def below_ceiling(
 ) -> NDArray[np.bool_]:
     """Return True for rows whose convex moments are certified below a ceiling at every order.
 
-    Between two orders, a convex function is below its chord. Compare the chord with the ceiling, a
-    line plus a parabola between corners, and halve intervals that fail. Orders with
-    D_inf <= rho a need no check.
+    Between two orders, a convex function is below its chord. Compare the chord with the ceiling,
+    and halve intervals that fail. Orders a with D_inf <= rho a need no check.
 
     Args:
-        moment: (rows, orders) -> upper bounds on the moments of these rows, orders above 1.
+        moment: function of (rows, orders above 1) that returns upper bounds on their moments.
         kl: upper bounds on D_1, shape (rows,).
         largest: upper bounds on D_inf, shape (rows,); may be inf.
         ceiling: `Ceiling.below`.

@@ -1,12 +1,13 @@
-"""Compute the privacy profile that bare guarantees imply together with known losses.
+"""Compute the privacy profile that Renyi guarantees imply together with known losses.
 
-Only P can produce outcomes of mass m, and only Q can produce outcomes of mass n. P' and Q' are the
-normalized rest of the known losses. The best test rejects the first outcomes, not the second:
+Let m be the mass of the outcomes that only P can produce, and n of those that only Q can. P' and Q'
+are P and Q conditioned on the other outcomes. The best test decides for P on the first kind, for Q
+on the second, and tests P' against Q' on the others:
 
     power(level) = m + (1 - m) power'(level / (1 - n)),
     delta(epsilon) = m + (1 - m) delta'(epsilon + log((1 - n) / (1 - m))).
 
-Power' and delta' come from the region of coins (`binary_region.Region`).
+power' and delta' come from `binary_region.Region`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from neyman.numerics.rounding import below
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the levels of a profile."""
+    """Limits on the levels of a profile."""
 
     log_level: float = 1e15  # largest -log level
     search_levels: int = 9  # levels per round of a search
@@ -48,10 +49,10 @@ AWAY = np.array([-0.3, -1e-2, -1e-3, -1e-4, 1e-4, 1e-3, 1e-2, 0.3])
 
 
 class ImpliedProfile(Profile):
-    """Compute the profile that bare guarantees and known losses imply.
+    """Compute the profile that bounds on Renyi divergences and known losses imply.
 
     Args:
-        bare: the sum of the bare guarantees.
+        bare: the sum of the guarantees that only bound Renyi divergences.
         known: the sum of the known losses. They enter upper bounds by their divergences. Lower
             bounds use the bare guarantees with the masses of infinite loss, and the known losses
             with a Gaussian mechanism that meets rho-zCDP.
@@ -81,7 +82,7 @@ class ImpliedProfile(Profile):
         self._tangents = False  # whether tangents at many levels suffice
 
     def _mix_infinite_loss(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Add the mass m of infinite loss: m + (1 - m) value [RB-6]."""
+        """Return bounds on log(m + (1 - m) v) from bounds on log v, m the infinite mass [RB-6]."""
         high = np.minimum(high, 0.0)
         if not self._infinite:
             return np.minimum(low, high), high
@@ -100,7 +101,7 @@ class ImpliedProfile(Profile):
         return np.minimum(low, high), high
 
     def _inner(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta of the finite part, and store the bounds for this question."""
+        """Bound log delta' at ``epsilons``, and store the bounds for this question."""
         known = in_question((self, "answers"), dict[float, Interval])
         new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in known])
         for forward in (True, False):
@@ -118,15 +119,15 @@ class ImpliedProfile(Profile):
         return both[:, 0], both[:, 1]
 
     def from_above(self) -> Profile:
-        """Return a profile with upper bounds by tangents at many levels, without searches."""
+        """Return a copy with upper bounds from tangents at fixed levels, without searches."""
         other = copy(self)
         other._tangents = True
         return other
 
     def _by_lines(self, side: int, epsilons: Array) -> tuple[Array, Array]:
-        """Return upper bounds from two tangents around each epsilon [RB-5].
+        """Return upper bounds on log delta from two tangents around each epsilon [RB-5].
 
-        Also return True for each epsilon beyond all slopes.
+        Also return True for each epsilon above the log of every tangent's slope.
         """
         line = in_question((self, side), lambda: self._line(side))
         last = len(line.log_slope) - 1
@@ -143,7 +144,7 @@ class ImpliedProfile(Profile):
         return line.part(order[np.isfinite(line.log_slope[order])])
 
     def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta at epsilons >= 0, in order (P, Q) if ``side`` is 0, else (Q, P)."""
+        """Bound log delta' at epsilons >= 0, in order (P, Q) if ``side`` is 0, else (Q, P)."""
         region = self._regions[side]
         a, tau = _moments(region)
         if self._tangents:
@@ -192,7 +193,7 @@ class ImpliedProfile(Profile):
         return np.minimum(low, high), high
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Estimate the largest log((power - delta) / level) over levels, to many digits."""
+        """Estimate epsilon at delta: the largest log((power - delta) / level) over levels."""
         m = math.log(self._infinite) if self._infinite else -math.inf
         if log_delta <= m:
             return 1.0
@@ -217,7 +218,7 @@ class ImpliedProfile(Profile):
         return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
 
     def mu(self) -> Interval | None:
-        """Return infinity if losses are unbounded (no G_mu bounds the curve near 0), else None."""
+        """Return inf if losses are unbounded (then no G_mu is below the curve), else None."""
         return (math.inf, math.inf) if self._pure == math.inf or self._infinite else None
 
 
@@ -232,7 +233,7 @@ def _odds(log_level: Array) -> Array:
 
 
 def _log_gain(ly: Array, lx: Array, epsilon: Array) -> Array:
-    """Return log(y - e^epsilon x) from log y and log x, or a very low number if y is too small."""
+    """Return log(y - e^epsilon x) from log y and log x; a very low number if it has no log."""
     over = np.minimum(epsilon + lx - ly, -1e-300)
     gain = ly + np.log(-np.expm1(over))
     return np.where(ly > epsilon + lx, gain, ly - lx - epsilon - 1e9)
@@ -244,9 +245,9 @@ def _moments(region: Region) -> tuple[Array, Array]:
 
 
 def _search(region: Region, center: Array, score: Callable[[Array, Array], Array]) -> Array:
-    """Estimate the levels (log-odds) at which a unimodal score of the curve is largest.
+    """Estimate the levels (log-odds) with the largest unimodal ``score`` (log power, log level).
 
-    No bound needs exact levels.
+    The search starts at ``center``. No bound needs exact levels.
     """
     width = np.maximum(0.5, 0.1 * np.abs(center))
     rows, steps = np.arange(len(center)), np.linspace(-1, 1, LIMITS.search_levels)
@@ -273,10 +274,11 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
 
 
 def _log_delta_over(steep: RegionLine, flat: RegionLine, epsilon: Array) -> Array:
-    """Return upper bounds on log delta from two lines: delta falls and is convex in t = e^epsilon.
+    """Return upper bounds on log delta from two tangents, steep and flat, for each epsilon.
 
-    The intercept of a line with slope t' bounds delta(log t'). If t is between the slopes,
-    interpolate. One slope below t suffices.
+    A line with slope t' has at level 0 a power that bounds delta(log t'). delta falls and is convex
+    in t = e^epsilon. Therefore, a line with a slope below t suffices, and between two slopes the
+    bounds are interpolated.
     """
     unit = np.where(flat.log_y == 0, np.maximum(steep.log_y, -700.0), flat.log_y)
     first, second = steep.intercept(unit), flat.intercept(unit)

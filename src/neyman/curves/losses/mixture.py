@@ -193,7 +193,7 @@ class MixtureLoss(Loss):
         return np.where((np.abs(log_mgfs) < 0.5).all(axis=0), near, far)
 
     def _shares(self, z: Array) -> Array:
-        """Return the parts' weights w_k e^{K_k(z) - K(z)} at Re z, shape (parts, n)."""
+        """Return the parts' weights under the tilt Re z: w_k e^{K_k - K}, shape (parts, n)."""
         real = np.real(np.atleast_1d(z)).astype(float)
         log_share = np.array([math.log(w) + loss.log_mgf(real) for w, loss in self.parts])
         return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))

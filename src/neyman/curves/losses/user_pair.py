@@ -1,9 +1,9 @@
 """Bound pairs of distributions that a user describes by functions and stated bounds.
 
-The line is cut into cells. In each cell the log density is within a stated distance of its chord.
-So both masses of a cell, and the loss inside the cell, have certified ends. The cells give a
-finite distribution that dominates the pair in both orders, and one that the pair dominates [UD-2,
-UD-3]. All bounds hold under the user's statements, which the part lists. Neyman checks the
+The real line is cut into cells (intervals). In each cell, the log density is within a stated
+distance of its chord. This bounds both masses of a cell, and the loss inside it. The cells give a
+finite pair that dominates the user's pair in both orders, and one that it dominates [UD-2, UD-3].
+All bounds hold if the user's statements, which `UserPair` lists, are true. Neyman checks the
 statements as far as it can.
 """
 
@@ -38,28 +38,30 @@ FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how finely a pair is cut."""
+    """Limits on how finely a pair is cut into cells."""
 
     cells: int = 1 << 16
-    """Number of cells of the line. The distance to a chord falls with its square [UD-1]."""
+    """Number of cells. The distance to a chord falls with the square of this number [UD-1]."""
     values: int = 1 << 12
     """Number of values of the finite distributions.
 
-    delta errs by about the square of the range over this number [UD-2].
+    delta errs by about (range of the loss / this number)^2 [UD-2].
     """
     rounding_units: float = 64.0
-    """Error of a cell's mass and loss, in units of 1 and of each log density [UD-1]."""
+    """Error of a cell's mass and loss, in rounding units of 1 and of each log density [UD-1]."""
     least_mass: float = 1e-280
-    """Mass of a cell below which the cell counts as infinite loss, which is the safe side."""
+    """A cell with less mass counts as infinite loss, which is the safe side."""
 
 
 @dataclass(frozen=True)
 class _PairCells:
-    """Hold masses of cells: the true mass is ``mass`` times e^x, with |x| at most ``slack``.
+    """Hold the masses of cells: each true mass is ``mass`` times e^x, with |x| at most ``slack``.
 
     Args:
-        mass, slack: shape (n,). The cells that are not ``known`` have at most ``outside`` together.
+        mass, slack: shape (n,).
         edge: log density at the two ends of each cell, shape (2, n).
+        known: True for cells with these bounds. The other cells have at most mass ``outside``
+            together.
         nothing: True if the mass is certainly 0.
     """
 
@@ -83,15 +85,15 @@ class Law(ABC):
 
     @abstractmethod
     def shifted(self, shift: float, spare: float = 0.0) -> Law:
-        """Return the distribution of X + shift, for all shifts within ``spare`` of this one."""
+        """Return the law of X + shift, with bounds for all shifts within ``spare`` of it."""
 
     @abstractmethod
     def places(self) -> Array:
-        """Return places that must be edges of cells."""
+        """Return the points that must be edges of cells."""
 
     @abstractmethod
     def cells(self, edges: Array, limits: Limits) -> _PairCells:
-        """Return the masses of cells between these edges."""
+        """Return the masses of the cells between consecutive ``edges``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,21 +103,21 @@ class Density(Law):
     At least one of curvature, slope, and monotone is needed.
 
     Args:
-        log_density: the logarithm of the density at an array of places. Neyman calls it from
-            ``low`` to ``high``, and near each break at the neighboring floats.
+        log_density: the logarithm of the density at an array of points. Neyman calls it from
+            ``low`` to ``high``, and beside each break at the adjacent floats.
         low, high: the range of the log density. Outside of it, only ``tails`` is known.
         tails: the largest probability outside of [low, high]; 0 if there is none.
         error: the largest error of ``log_density``.
-        total: the integral of the density as given; None if unknown. Then the cells and ``tails``,
-            which is a share of the total, normalize it.
-        breaks: increasing places. The next statements hold between them. The density may jump at
-            each.
+        total: the integral of the density as given; None if unknown. Neyman then normalizes it by
+            the cells and ``tails``, which is a share of the total.
+        breaks: increasing points, at which the density may jump. The following statements hold
+            between them.
         curvature: the largest absolute second derivative of the log density between breaks: one
             number, or one for each piece.
         slope: the largest absolute derivative of the log density between breaks, in the same form.
-            All smaller shifts together need it, unless the density is log-concave.
-        monotone: True if the density is monotone between neighboring breaks. Its limit at each
-            break is its value at the neighboring float.
+            Bounds for all smaller shifts need it, unless the density is log-concave.
+        monotone: True if the density is monotone between consecutive breaks. Its limit at each
+            break is its value at the adjacent float.
         log_concave: True if the density is log-concave on the whole line.
     """
 
@@ -147,7 +149,7 @@ class Density(Law):
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be finite, at least 0")
 
     def _piece_bounds(self, name: str) -> Array | None:
-        """Return a stated bound for each piece between breaks, or None if it is not stated."""
+        """Return the bound ``name`` for each piece between breaks, or None if it is not stated."""
         given, pieces = getattr(self, name), len(self.breaks) + 1
         if given is None:
             return None
@@ -185,7 +187,7 @@ class Density(Law):
         return self._moved[0] + np.array([self.low, *self.breaks, self.high])
 
     def cells(self, edges: Array, limits: Limits) -> _PairCells:
-        """Return integrals of e^chord, and bounds on their errors [UD-1]."""
+        """Return each cell's mass, the integral of e^chord, and a bound on its error [UD-1]."""
         shift = self._moved[0]
         cuts = self.places()
         known = (edges[:-1] >= cuts[0]) & (edges[1:] <= cuts[-1])
@@ -250,7 +252,7 @@ class Density(Law):
     def _refuse_wrong(
         self, m: Array, width: Array, piece: Array, near: Array, each: dict[str, Array]
     ) -> None:
-        """Refuse a statement that the function contradicts. Most errors show [UD-1]."""
+        """Refuse a statement that ``log_density`` contradicts. This detects most errors [UD-1]."""
         room = 4 * near / width
         if "slope" in each and (wrong := np.abs(m) > each["slope"] + room).any():
             _refuse("slope", float(np.abs(m)[wrong].max()))
@@ -298,9 +300,9 @@ class Masses(Law):
     """Represent a distribution on integers, and statements about it.
 
     Args:
-        masses: probabilities of first, first + 1, ...; 0 is exact.
+        masses: probabilities of first, first + 1, ...; a 0 is exact.
         first: the first integer.
-        tails: the largest probability of all others; 0 if there is none.
+        tails: the largest total probability of all other integers; 0 if there is none.
         error: the largest error of the logarithm of a mass.
         log_concave: True if the distribution is log-concave on all integers.
     """
@@ -343,7 +345,7 @@ class Masses(Law):
         return replace(self, _moved=self._moved + int(shift))
 
     def places(self) -> Array:
-        """Return the ends of cells around the first and the last number."""
+        """Return the lower end of the first integer's cell, and the upper end of the last one's."""
         start = float(self.first + self._moved)
         return np.array([start - 0.5, start + len(self.masses) - 0.5])
 
@@ -366,7 +368,7 @@ def _check_mass(tails: float, error: float) -> None:
 
 
 def _finite(log_density: LogDensity, x: Array) -> Array:
-    """Return the function at places. Check that it is finite, one number per place."""
+    """Return ``log_density`` at the points x. Check that it is finite, one number per point."""
     with np.errstate(all="ignore"):
         g = np.asarray(log_density(x.ravel()), float)
     if g.shape != (x.size,):
@@ -387,7 +389,7 @@ def _sinhc(t: Array) -> Array:
 def _normalize(
     law: Density | Masses, known: Mask, mass: Array, slack: Array, g: Array, total: float | None
 ) -> _PairCells:
-    """Divide the cells' masses by the total, and check the stated total [UD-1]."""
+    """Return the cells, with masses divided by the total. Check the stated total [UD-1]."""
     least, most = math.fsum(mass * np.exp(-slack)), math.fsum(mass * np.exp(slack))
     if not most > 0:
         raise ValueError("the distribution has no mass where it is known")
@@ -415,7 +417,7 @@ class UserPair(LossBracket):
 
     Args:
         statements: the user's statements, on which the bounds rest.
-        source: the part that is not proven, in words; "" if all follows from the statements.
+        source: what is not proven, in words; "" if all follows from the statements.
     """
 
     statements: tuple[str, ...] = ()
@@ -430,12 +432,12 @@ class UserPair(LossBracket):
         estimate: bool = False,
         limits: Limits | None = None,
     ) -> UserPair:
-        """Return the loss of (P, Q).
+        """Return the loss of (P, Q), from descriptions of both.
 
         Args:
             p, q: the two distributions; both have densities, or both are on integers.
             statements: additional statements.
-            estimate: True if the pair represents other pairs without a proof.
+            estimate: True if the pair stands for other pairs (smaller shifts) without a proof.
             limits: how finely the line is cut.
 
         Raises:
@@ -472,7 +474,7 @@ def user_pairs(part: object) -> Iterator[UserPair]:
 
 
 def resting_on(given: Iterable[Composition], result: Composition) -> Composition:
-    """Return a result that was computed from sums of losses, under their statements."""
+    """Return ``result`` with the statements of the sums ``given``, from which it was computed."""
     pairs = [x for c in given for part, _ in c.parts for x in user_pairs(part)]
     if not pairs:
         return result
@@ -491,7 +493,7 @@ def _under(statements: Sequence[str]) -> str:
 
 
 def _edges(p: Law, q: Law, limits: Limits) -> Array:
-    """Return edges of cells: every place of both distributions, and about equally many between."""
+    """Return edges of cells: all `Law.places` of both, and about equally many between each two."""
     fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
     if isinstance(p, Masses):
         if fixed[-1] - fixed[0] > MAX_INTEGERS:
@@ -506,7 +508,7 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
 
 
 def _laws(p: _PairCells, q: _PairCells, limits: Limits) -> tuple[Part, Part]:
-    """Return a finite distribution that the pair dominates, and one that dominates the pair."""
+    """Return a finite loss that the pair dominates, and one that dominates the pair."""
     both = np.logical_and.reduce([c.known & (c.mass > limits.least_mass) for c in (p, q)])
     # In other cells, one mass is 0, too small, or unknown: bound the mass of infinite loss.
     most = [_mass(c, ~both, 1) + c.outside for c in (p, q)]
@@ -545,11 +547,15 @@ def _mass(cells: _PairCells, chosen: Mask, side: int) -> float:
 def _upper(
     pl: Array, ph: Array, ql: Array, qh: Array, low: Array, high: Array, most: list[float]
 ) -> Part:
-    """Return a dominating loss: put each group's masses at the two ends of its loss [UD-2].
+    """Return a dominating loss: put each group's masses at the ends of the group's loss [UD-2].
 
-    Losses above 0 and below 0 are handled separately. A group near 0 stores the part that counts
-    above 0, at its upper end or farther out, and likewise the part below 0. Farther out takes less
-    mass for one delta(0). Losses move as far as a sum of 1 requires.
+    Groups above and below 0 are handled separately. For a group around 0, the excess of P over Q
+    goes to its upper end or farther out, and the excess of Q to its lower end or farther out.
+    Farther out, the same delta(0) takes less mass. Losses move out until the masses sum to at most
+    1.
+
+    pl, ph, ql, qh: lower and upper bounds on each group's mass under P and Q. low, high: bounds on
+    its loss. most: bounds on the infinite mass.
     """
     wide = -np.expm1(low - high)
     top = ph * -np.expm1(-np.clip(np.log(ph / ql) - low, 0.0, high - low)) / wide  # at high
@@ -591,10 +597,10 @@ def _upper(
 
 @dataclass
 class _Law:
-    """Hold outcomes with a loss above 0 or below 0: masses under P and under Q, shape (2, n).
+    """Hold the masses of outcomes under P and under Q, shape (2, n), by the sign of the loss.
 
     Args:
-        above, below: the outcomes.
+        above, below: outcomes with losses above 0 and below 0.
         alone: mass of infinite loss under P, and under Q for the reverse.
         side: 1 for a distribution that dominates, -1 for one that is dominated.
     """
@@ -611,7 +617,7 @@ class _Law:
         alone: list[float],
         side: int,
     ) -> _Law:
-        """Return the distribution of several lists of outcomes."""
+        """Return the distribution with all outcomes of several lists."""
         none = np.zeros((2, 0))
         one, other = (np.concatenate([none, *map(np.array, x)], axis=1) for x in (above, below))
         return _Law(one, other, alone, side)
@@ -622,7 +628,7 @@ class _Law:
         return [1 - math.fsum([*self.above[i], *self.below[i], self.alone[i]]) for i in (0, 1)]
 
     def loss(self) -> Part:
-        """Return the loss. If masses do not add up to 1, add an outcome or change them [UD-3]."""
+        """Return the loss. If masses do not sum to 1, add an outcome or change masses [UD-3]."""
         rest = self.rest
         parts = [self.above, self.below]
         # Infinite loss may become zero loss, which lowers delta: equal amounts for P and Q.
@@ -650,9 +656,11 @@ class _Law:
         return float(np.abs(values).min(initial=math.inf))
 
     def _cut(self, rest: list[float]) -> list[float]:
-        """Remove the mass above a sum of 1 from both measures, if the other side of 0 is empty.
+        """Remove the excess over a total of 1 from both measures, if the other side of 0 is empty.
 
-        Mass that remains under one measure only becomes infinite loss. Both steps raise delta.
+        Return the new ``rest``.
+
+        Missing mass under one measure only becomes infinite loss. Both steps raise delta.
         """
         if self.side < 0:
             return rest
@@ -668,7 +676,7 @@ class _Law:
         return rest
 
     def _shares(self, rest: list[float]) -> list[tuple[Array, float]]:
-        """Return masses that may change, and the relative changes that add the missing mass."""
+        """Return, for P and for Q, masses to change, and the relative change that adds ``rest``."""
         shares: list[tuple[Array, float]] = []
         for i, (more, fewer) in enumerate(((self.above, self.below), (self.below, self.above))):
             chosen = (more if (rest[i] > 0) == (self.side > 0) else fewer)[i]
@@ -678,11 +686,11 @@ class _Law:
 
     @property
     def change(self) -> float:
-        """Return the largest move of a loss if masses change to add the missing mass."""
+        """Return the largest relative change of a mass that makes the masses sum to 1."""
         return max(abs(share) for _, share in self._shares(self.rest))
 
     def _absorb(self, rest: list[float]) -> bool:
-        """Change masses on the safe side. Return False if they are too few."""
+        """Change masses to add ``rest``, on the safe side. Return False if that is impossible."""
         shares = self._shares(rest)
         if not all(share > -1 and (masses.size or not share) for masses, share in shares):
             return False

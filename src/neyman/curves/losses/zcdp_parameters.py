@@ -1,7 +1,7 @@
 """Compute the smallest zCDP parameters of common releases, as exact rationals.
 
-They are rounded up in the 15th digit. rho is the largest D_a / a over the orders a > 1. For all but
-one of these distributions it is D_1, the KL divergence. No result exceeds the rho of earlier
+They are rounded up in the 15th digit. rho is the supremum of D_a / a over orders a > 1. For all but
+one of these distributions, it is D_1, the KL divergence. No result exceeds the rho of earlier
 versions (epsilon^2 / 2, or epsilon^2 / 8 for a bounded range).
 
 Proof: [ZC-1], [ZC-2], and the label of each function. arXiv 2510.25746 has another proof for
@@ -96,7 +96,7 @@ def response_rho(epsilon: Fraction, categories: int) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def three_values_rho(epsilon: Fraction) -> Fraction:
-    """Return the rho of a loss that is 0 with probability 1/2, else randomized response's loss.
+    """Return the rho of a loss that is 0 with probability 1/2, else that of randomized response.
 
     Args:
         epsilon: the largest loss, at least 0.
@@ -105,9 +105,9 @@ def three_values_rho(epsilon: Fraction) -> Fraction:
 
 
 def _three_values(epsilon: Fraction, middle: Callable[[Decimal], Decimal]) -> Fraction:
-    """Return the rho of a loss of -epsilon, 0, or epsilon [ZC-4].
+    """Return the rho of a loss with the values -epsilon, 0, and epsilon [ZC-4].
 
-    K is log(A + cosh(epsilon w)) minus its value at w = 1/2.
+    K(w - 1/2) is log(A + cosh(epsilon w)) minus its value at w = 1/2.
 
     Args:
         epsilon: the largest loss.
@@ -153,7 +153,7 @@ def _smaller_rho(
     quadratic: Fraction,
     least: Fraction = QUADRATIC_EPSILON,
 ) -> Fraction:
-    """Return the smaller of the exact rho, rounded up, and the quadratic rho.
+    """Return the smaller of the exact rho, rounded up, and the ``quadratic`` rho.
 
     Args:
         epsilon: at least 0; the argument of ``exact``.
