@@ -65,7 +65,7 @@ def _satisfies(c: Composition, bare: RenyiBound, mass: float, ceiling: Ceiling) 
 
 
 def _spent(known: Composition, a: Array) -> Array:
-    """Return upper bounds on (a - 1) D_a, from K or from rho. K loses all digits near order 1."""
+    """Return upper bounds on (a - 1) D_a, from K or from rho: K is inaccurate near a = 1."""
     with np.errstate(invalid="ignore"):
         # Three products and a difference: 4 units.
         by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)

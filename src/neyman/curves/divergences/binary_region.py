@@ -301,8 +301,8 @@ def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array
 def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, float]:
     """Return the upper bound on log delta from the best of ``orders``, and the log of its level.
 
-    The bound is the least log of e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1) over some orders a >
-    1. Every order is valid (Canonne, Kamath and Steinke 2020, proposition 12).
+    The bound is the log of the least e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1), with tau in
+    ``moments``. Every a > 1 is valid (Canonne, Kamath and Steinke 2020, proposition 12).
     """
     good = (orders > 1) & np.isfinite(orders) & np.isfinite(moments)
     if not good.any():

@@ -1,9 +1,9 @@
 """Bound the affinity B(P, Q) = 2 int p q / (p + q) of the pairs that a trade-off function allows.
 
-1 - B is an f-divergence. For a curve that covers both orders it is the integral of 8 delta(log t) /
-(1 + t)^3 for t = e^epsilon >= 1. In s = 4 / (1 + t)^2 it is the mean of delta for s in [0, 1].
-Delta is convex in t. So on each piece delta is below its chord, and its mean is above its value at
-the mean of t [OP-1].
+1 - B is an f-divergence. For a curve that covers both orders, it is the integral of 8 delta(log t)
+/ (1 + t)^3 over t = e^epsilon >= 1, which is the mean of delta for s = 4 / (1 + t)^2 in [0, 1].
+delta is convex in t. Therefore, on each interval of t, delta is below its chord, and its mean is
+above its value at the mean of t [OP-1].
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neyman.numerics.bound import Bound
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the resolution of the integral."""
+    """Limits on the intervals of the integral."""
 
     pieces: int = 1500  # number of intervals of t
     costly_pieces: int = 24  # if each delta takes a search
@@ -32,7 +32,10 @@ LIMITS = Limits()
 
 
 def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> Bound:
-    """Return bounds on the least affinity of a pair above all curves, in both orders."""
+    """Return bounds on the smallest affinity of a pair that the profiles allow, in both orders.
+
+    ``costly``: True if each delta takes a search; then fewer intervals are used.
+    """
     pieces = LIMITS.costly_pieces if costly else LIMITS.pieces
     t = 1 + np.concatenate([[0.0], np.geomspace(1e-6, LIMITS.largest_place, pieces)])
     mass = np.diff(-4 / (1 + t) ** 2)
@@ -54,7 +57,7 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
 
 
 def _deltas(profile: Profile, t: Array) -> tuple[Array, Array]:
-    """Return bounds on delta at many t = e^epsilon."""
+    """Return lower and upper bounds on delta at each t = e^epsilon."""
     low, high = profile.log_deltas(np.log(t))
     high = np.nan_to_num(high, nan=0.0, neginf=-math.inf)
     least = np.exp(np.minimum(low, 0.0)) * (1 - LIMITS.rounding_share)

@@ -1,10 +1,10 @@
 """Enclose a curve between two polygons, exactly if it has finitely many corners.
 
-For other curves, choose places t = e^epsilon. At each place, power <= delta(t) + t level is a line
-above the curve. Let a be minus the slope of delta at the place. Then h(t) = delta(t) + a t is
-convex and least near the place. Nearby values give a lower bound b on h, so power(a) >= b is a
-point below the curve. The gaps are of second order in the spacing. For t < 1, use the reversed pair
-at 1 / t.
+For other curves, some values t = e^epsilon are chosen. For each, power <= delta(t) + t level is a
+line above the curve. Let a be minus the slope of delta in t there. Then h(t) = delta(t) + a t is
+convex, and its minimum is near this t. Values nearby give a lower bound b on h, so (level a, power
+b) is a point below the curve. The gaps are of second order in the spacing of t. For t < 1, the
+reversed pair at 1 / t is used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how many places enclose a curve that has no formula."""
+    """Limits on the epsilons (places) that enclose a curve without a formula."""
 
     power_width: float = 2e-6  # tolerance, relative to power and to delta_share times delta
     delta_share: float = 16.0
@@ -72,9 +72,9 @@ MOMENT_TILTS = 2.0 ** np.arange(-8, 14)
 def enclosed(losses: Composition) -> Pair:
     """Return a polygon below the power of an ordered pair and one above it [TC-1].
 
-    Both are equal if the curve has finitely many, exactly known corners. Otherwise they agree to
-    some 1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are known,
-    they agree to some 1e-2.
+    Both are equal if the curve has finitely many, exactly known corners. Otherwise, they agree to
+    about 1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are known,
+    they agree to about 1e-2.
 
     Raises:
         ValueError: if the curve rests on an uncertified statement or estimate.
@@ -137,7 +137,10 @@ def _product_polygon(losses: Composition) -> Pair | None:
 
 
 def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
-    """Return the polygon of the finite outcomes' masses under P and Q, largest loss first."""
+    """Return the polygon of finitely many outcomes, from their masses under P and Q.
+
+    The largest loss comes first. Mass of P that is missing has infinite loss.
+    """
     failure = 1 - sum((p for p, _ in masses), Fraction(0))
     above = accumulate(
         masses, lambda at, step: (at[0] + step[1], at[1] + step[0]), initial=(Fraction(0), failure)
@@ -146,7 +149,7 @@ def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
 
 
 def _approximate(loss: FiniteLoss) -> Pair:
-    """Return the polygons of (epsilon, delta): power <= delta + e^epsilon level, and its mirror."""
+    """Return the polygons of (epsilon, delta)-DP, from power <= delta + e^epsilon level."""
     delta = Fraction(loss.failure)
     if loss.index == (0,):
         curve = envelope([(Fraction(1), delta)])
@@ -156,7 +159,10 @@ def _approximate(loss: FiniteLoss) -> Pair:
 
 
 def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
-    """Return rationals below and above e^epsilon, some 1e-50 epsilon apart; cut at e^+-1000."""
+    """Return rationals below and above e^epsilon, about 1e-50 epsilon apart.
+
+    Outside of e^+-1000, they are farther apart.
+    """
     place = min(max(epsilon, Fraction(-1000)), Fraction(1000))
     digits = LIMITS.digits + (-math.frexp(float(place))[1] // 3 if 0 < abs(place) < 1 else 0)
     context = Context(prec=digits, Emax=10**6, Emin=-(10**6))
@@ -180,9 +186,9 @@ def _by_values(loss: OffLatticeLoss) -> Pair:
 
 
 def _on_lattice(losses: Composition) -> Pair | None:
-    """Return the polygons from masses on a lattice of all parts, or None if they are too many.
+    """Return the polygons from masses on one lattice, or None if that is impossible or too large.
 
-    The masses of Q come from a separate tilt.
+    The masses of Q are computed separately, under a tilt of -1.
     """
     joint = ComposedLattice.exact(losses.parts)
     if joint is None:
@@ -209,7 +215,9 @@ def _on_lattice(losses: Composition) -> Pair | None:
 def _round_polygon(
     p: Array, q: Array, relative: float, alone: tuple[float, float], tails: tuple[float, float]
 ) -> Pair:
-    """Compute each corner from the masses on both sides of it, so both errors stay accurate.
+    """Return polygons from rounded masses. Each corner uses the masses on both sides of it.
+
+    In this way, small type I and type II errors are both accurate.
 
     Args:
         p, q: masses of the outcomes of finite loss, the smallest loss first.
@@ -244,7 +252,7 @@ def _clamp_corners(points: list[Corner]) -> list[Corner]:
 
 @array_cache
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
-    """Return points below the power and lines above it that have slopes (ratios) of at least 1."""
+    """Return points below the curve of power and lines above it, where its slope is at least 1."""
     profile, top = select(losses).coarse(), float(losses.supremum)
     end = min(top, LIMITS.largest_epsilon)
     sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
@@ -286,7 +294,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
 
 
 def _shuffled_share(profile: Profile, place: Array) -> int:
-    """Return the factor by which to reduce the number of places, from the operations of a delta."""
+    """Return a factor by which to reduce the number of places, if a delta takes many operations."""
     if len(place) < LIMITS.probe_epsilons:
         return 1
     several = place[:: len(place) // LIMITS.probe_epsilons]
@@ -300,7 +308,7 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
 
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
-    """Return epsilons at which delta is about as small as each given delta, by Chernoff's bound."""
+    """Return, for each of ``deltas``, an epsilon at which Chernoff's bound on delta equals it."""
     tilts = np.array([c for c in MOMENT_TILTS if losses.places(float(c), 0.0) <= LIMITS.terms])
     k = None
     while k is None and len(tilts):
@@ -317,7 +325,10 @@ def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
 
 
 def _last_corner(losses: Composition, top: float) -> Corner:
-    """Return the test that accepts only the largest loss, or at most its certain mass [TC-3]."""
+    """Return level and power of the test that decides for P at the largest loss only [TC-3].
+
+    If its mass has only a lower bound, use that.
+    """
     slack = 64 * UNIT * (2 + abs(losses.log_top) + abs(top))
     level = math.exp(losses.log_top - top) * (1 + slack)
     power = Fraction(math.exp(losses.log_top)) + Fraction(losses.infinite)
@@ -325,7 +336,7 @@ def _last_corner(losses: Composition, top: float) -> Corner:
 
 
 class _Places:
-    """Hold lines above a curve and points below it, at increasing epsilons.
+    """Hold the lines above a curve and the points below it, for increasing epsilons (places).
 
     Args:
         place: epsilons, at least 0, increasing.
@@ -341,11 +352,12 @@ class _Places:
         self.level, self.power = self._points(self.place, each)
 
     def _points(self, place: Array, gap: Array) -> tuple[Array, Array]:
-        """Return a level at each place, and a lower bound on the power there or 0 [TC-2].
+        """Return a level for each place, and a lower bound on the power at this level, or 0 [TC-2].
 
-        The module's h is computed at five places. The outer two values are above their neighbors,
-        so beyond them h rises. Between them h is above the extended chords of the places on either
-        side.
+        gap: distance to the next place.
+
+        The module's h is computed at five epsilons. If the outer two values are above the adjacent
+        ones, h rises beyond them. Between them, h is above the extended chords on either side.
         """
         level, power = np.ones(len(place)), np.zeros(len(place))
         wanting = np.arange(len(place))
@@ -386,7 +398,7 @@ class _Places:
         return level, power
 
     def _gaps(self) -> Array:
-        """Return the gaps between neighboring lines and points, divided by the tolerance."""
+        """Return the gap between lines and points after each place, divided by the tolerance."""
         t = np.exp(self.place)
         a, b = self.level, self.power
         with np.errstate(all="ignore"):
@@ -406,7 +418,7 @@ class _Places:
         return np.where(fine & (above > below), gap, 0.0)
 
     def evenly(self, most: int) -> Array:
-        """Return at most ``most`` places with about equal gaps."""
+        """Return at most ``most`` new places, chosen for about equal gaps."""
         root = np.sqrt(self._gaps())
         need = np.concatenate([[0.0], np.cumsum(np.clip(root, 1e-3, 1e3))])
         count = int(min(max(need[-1], 2.0), most))

@@ -1,8 +1,8 @@
-"""Compose tests and thin polygons whose corners are floats, rounded to a safe side.
+"""Compose tests and thin polygons whose corners are floats, rounded to the safe side.
 
-A coordinate is a float up to 1/2, or 1 minus such a float: both ends stay accurate. Sums and
-quotients err by a few units of their terms. Each result moves by more than this error: to the right
-and down (side -1), or to the left and up (side 1) [TC-13].
+A coordinate is a float up to 1/2, or 1 minus such a float, which is accurate near 0 and near 1.
+Sums and quotients err by a few rounding units of their terms. Each result moves by more than this
+error: to the right and down (side -1), or to the left and up (side 1) [TC-13].
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Coordinates:
 
     @property
     def key(self) -> NDArray[np.int64]:
-        """Return integers in the same order: the bits of nonnegative floats are increasing."""
+        """Return integers in the order of the numbers, from the bits of the nonnegative floats."""
         bits = self.value.view(np.int64)
         return np.where(self.high, 2 * HALF_BITS - bits, bits)
 
@@ -71,7 +71,7 @@ def _choose_coordinates(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinat
 
 
 def _move_coordinates(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
-    """Return about ``low``, or 1 - ``rest`` if ``high``, moved to the given side [TC-4]."""
+    """Return ``low``, or 1 - ``rest`` if ``high``, moved down (side -1) or up (side 1) [TC-4]."""
     rising = np.where(high, -side, side) > 0
     value = np.where(high, rest, low)
     value = np.where(
@@ -91,7 +91,10 @@ def _chord_value(
     values: tuple[_Coordinates, _Coordinates],
     side: int,
 ) -> _Coordinates:
-    """Return the chord's value at x between its ends. At an end, return the end's exact value."""
+    """Return the value at x of the chord between two corners, rounded to a side.
+
+    At a corner, it is exact. ends, values: the levels and the powers of both corners.
+    """
     before, after, width = _gap(ends[0], x), _gap(x, ends[1]), _gap(*ends)
     rise = _gap(*values)
     first, last = values
@@ -106,7 +109,9 @@ def _chord_value(
 
 
 def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
-    """Return the second test's power at the first test's power, rounded to a side [TC-7, TC-13].
+    """Return the curve of two tests in sequence, rounded to a side [TC-7, TC-13].
+
+    It is the second test's power at the level that equals the first test's power.
 
     Args:
         first, second: polygons of floats, see `rounded`.
@@ -135,7 +140,7 @@ def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
 def thinned(polygon: Polygon, side: int) -> Polygon:
     """Remove about half of the corners of a polygon of floats, on its safe side [TC-13].
 
-    Below the curve, use chords. Above it, drop every other line and extend its neighbors.
+    Below the curve (side -1), use chords. Above it, drop every other line and extend the others.
     """
     if side < 0:
         return chords(polygon)
@@ -168,7 +173,10 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
 
 
 def _extend_line(start: _Coordinates, distance: Array, slope: Array, way: int) -> _Coordinates:
-    """Return an upper bound on a line's power at a distance right (1) or left (-1) of a corner."""
+    """Return an upper bound on a line's power at a ``distance`` from a corner.
+
+    ``start`` is the power at the corner. ``way`` is 1 for levels to the right, -1 to the left.
+    """
     move = distance * slope
     low = np.where(start.high, (0.5 - start.value) + 0.5, start.value)
     rest = np.where(start.high, start.value, (0.5 - start.value) + 0.5)

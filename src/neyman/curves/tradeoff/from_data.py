@@ -1,8 +1,8 @@
 """Compute curves of two distributions, or of given points.
 
-A piecewise-linear curve f is a finite pair. The piece from (a, f(a)) to (b, f(b)) is an outcome of
-probability b - a under one hypothesis and f(a) - f(b) under the other. The remaining 1 - f(0) is
-an outcome that reveals everything.
+A piecewise-linear curve f is the curve of a finite pair. The piece from (a, f(a)) to (b, f(b)) is
+an outcome of probability b - a under one hypothesis and f(a) - f(b) under the other. The remaining
+1 - f(0) is an outcome that reveals everything.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLOAT_TOLERANCE = Fraction(1, 10**12)  # largest error of sums and curves that u
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how finely two distributions are binned."""
+    """Limits on the bins of two distributions, and on the lattice of their losses."""
 
     cells: int = 2000  # bins of equal probability under each distribution
     tail_decades: int = 40  # decades of the tails that have bins
@@ -77,10 +77,10 @@ class Distribution(Protocol):
 def between(
     p: Iterable[object] | Distribution | Law, q: Iterable[object] | Distribution | Law
 ) -> Tradeoff:
-    """Return the curve between two distributions, of T(P, Q) and T(Q, P).
+    """Return the trade-off curve between two distributions, in both orders.
 
-    It covers both orders and answers for the worse order, so the order of the arguments does not
-    matter. But `@` combines p with the other pair's p.
+    It covers T(P, Q) and T(Q, P) and answers for the worse, so the order of the arguments does not
+    matter. But `@` combines p with the p of the other curve.
 
     Args:
         p, q: probabilities of the same outcomes, in the same order: integers, fractions, decimals,
@@ -132,8 +132,8 @@ def between(
 def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
     """Return the piecewise-linear curve through f(alphas[i]) = betas[i].
 
-    It is the curve of the one ordered pair that has these points (`Tradeoff.ordered`). If the
-    points are f-DP, they hold for every ordered pair of neighbors, so for both orders.
+    It is the curve of one ordered pair (`Tradeoff.ordered`). If f-DP is claimed at these points,
+    they hold for every ordered pair of neighbors, so for both orders.
 
     Args:
         alphas: levels (type I errors), increasing from 0 to 1. The last may be smaller if f is 0
@@ -236,7 +236,7 @@ def total_variation(v: float | Fraction | str) -> Tradeoff:
 
 
 def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
-    """Return a distribution as fractions with the sum 1, and True if an entry was a float.
+    """Return ``masses`` as fractions with the sum 1, and True if an entry was a float.
 
     Raises:
         ValueError: if an entry is negative, or the sum is not 1 (to within 1e-12 for floats).
@@ -254,7 +254,10 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
 
 
 def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
-    """Return the lines power <= delta + e^epsilon level, for e^epsilon rounded each way [TC-10]."""
+    """Return the lines power <= delta + e^epsilon level of a profile [TC-10].
+
+    Each is a pair of lines (slope, start), for e^epsilon rounded down and up.
+    """
     if not isinstance(profile, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
     if not profile:
@@ -293,7 +296,7 @@ def _shown(x: Fraction) -> str:
 
 
 def _curve(points: list[Point], slack: Fraction) -> Polygon:
-    """Return the power of the convex curve through the points. Refuse points without a curve."""
+    """Return the power (1 - f) of the curve through the points. Refuse points that no curve has."""
     for i, (a, b) in enumerate(points):
         where = f"point {i}, (alpha, beta) = ({_shown(a)}, {_shown(b)}),"
         if i == 0 and a != 0:
@@ -331,7 +334,10 @@ def _curve(points: list[Point], slack: Fraction) -> Polygon:
 
 
 def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
-    """Return the binned pair, with losses moved to a lattice and both masses preserved."""
+    """Return the loss of the binned pair, moved to a lattice.
+
+    Masses under P and Q keep their sums.
+    """
     a, b = _cells(p, q)
     both = (a > 0) & (b > 0)
     failure, missing = (min(float(x[~both].sum()), LARGEST_BELOW_ONE) for x in (a, b))
@@ -348,7 +354,9 @@ def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
 def _lattice_loss(
     value: Array, mass: Array, step: Fraction, failure: float, missing: float
 ) -> FiniteLoss:
-    """Split each mass p between two lattice points. The sums of p and of p e^-value stay.
+    """Return a loss on a lattice: split each ``mass`` between the two nearest lattice points.
+
+    The sums of the masses under P and under Q do not change.
 
     The split spreads the likelihood ratio, so an attacker is at least as strong.
 
@@ -404,13 +412,13 @@ def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
 
 
 def _scale(d: Distribution, edges: Array) -> Array:
-    """Return each edge's distance from the median, plus the interquartile range."""
+    """Return each edge's distance from the median of d, plus the interquartile range of d."""
     left, middle, right = (float(d.ppf(x)) for x in (0.25, 0.5, 0.75))
     return np.abs(edges - middle) + (right - left)
 
 
 def _masses(cdf: Callable[[Any], Any], sf: Callable[[Any], Any], edges: Array) -> Array:
-    """Return probabilities below, between, and above the edges: differences of the smaller tail."""
+    """Return probabilities below, between, and above the edges, from differences of tails."""
     below = np.concatenate([[0.0], np.asarray(cdf(edges), float), [1.0]])
     above = np.concatenate([[1.0], np.asarray(sf(edges), float), [0.0]])
     mass = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))

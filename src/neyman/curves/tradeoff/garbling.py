@@ -3,12 +3,12 @@
 A channel T turns (P, Q) into (P', Q') if and only if no test of P' against Q' has more power at its
 level than the best test of P against Q. Either answer is constructed, in exact fractions:
 
-- The best power is concave and linear between its corners, so a corner of (P', Q') decides.
-- Each outcome has the ratio r = p / (p + q). A channel is a martingale from the ratios of (P', Q')
-  to the ratios of (P, Q). Outcome j of (P', Q') collects the mass p'_j + q'_j, whose ratios have
-  the mean p'_j / (p'_j + q'_j). If a channel exists, outcome j can collect a window: an interval of
-  the remaining outcomes of (P, Q) in the order of the ratios (the "shadow"). The rest stays
-  possible.
+- Both powers are concave, and linear between corners, so it is enough to compare them at the
+  corners of (P', Q').
+- Each outcome has the ratio r = p / (p + q). A channel gives outcome j of (P', Q') the mass p'_j +
+  q'_j of outcomes of (P, Q), whose ratios have the mean p'_j / (p'_j + q'_j) (a martingale). If a
+  channel exists, outcome j can take a window: an interval of the remaining outcomes of (P, Q) in
+  the order of their ratios (the "shadow"). A channel for the rest then still exists.
 
 Source: Blackwell 1951 and 1953; Strassen 1965; Beiglböck and Juillet 2016, section 4 (shadows).
 """
@@ -184,12 +184,15 @@ def garbling(
 
 
 def _ratio(p: Fraction, q: Fraction) -> Fraction:
-    """Return the evidence p / (p + q) of an outcome for P, or 0 if the outcome never happens."""
+    """Return an outcome's ratio p / (p + q), or 0 if the outcome never happens."""
     return p / (p + q) if p + q else Fraction(0)
 
 
 def _groups(p: Law, q: Law) -> list[list[int]]:
-    """Return the outcomes of each ratio, by decreasing ratio. Omit outcomes that never happen."""
+    """Return groups of outcomes with equal ratios, by decreasing ratio.
+
+    Omit impossible outcomes.
+    """
     ratios = [_ratio(x, y) for x, y in zip(p, q, strict=True)]
     possible = [i for i in range(len(p)) if p[i] + q[i]]
     order = sorted(possible, key=lambda i: ratios[i], reverse=True)
@@ -206,7 +209,7 @@ def _corners(p: Law, q: Law) -> list[tuple[Fraction, Fraction]]:
 
 
 def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
-    """Return the test of (p2, q2) that gains the most power over (p, q), perhaps less than 0."""
+    """Return the test of (p2, q2) with the most power above that of (p, q), even if negative."""
     corners, at = _corners(p, q), 0
     best: tuple[Fraction, int, Fraction, Fraction, Fraction] | None = None
     for k, (level, power) in enumerate(_corners(p2, q2)):
@@ -226,7 +229,7 @@ def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
 
 
 def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
-    """Return a channel: collect a window for each outcome of (p2, q2), the nearest if none fits."""
+    """Return a channel: each outcome of (p2, q2) takes a window, the nearest one if none fits."""
     sources, targets = _groups(p, q), _groups(p2, q2)
     ratio = [_ratio(p[g[0]], q[g[0]]) for g in sources]
     sums = [sum((p[i] + q[i] for i in g), Fraction(0)) for g in sources]
@@ -249,10 +252,10 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
 def _window(
     ratio: Sequence[Fraction], left: Sequence[Fraction], need: Fraction, moment: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """Return an interval of the remaining outcomes, as (outcome, mass taken).
+    """Return a window of the remaining masses ``left``, as pairs (outcome, mass taken).
 
-    The taken masses have the sum ``need``, and their sum times the ratios is ``moment``. The
-    interval begins at the largest ratios and slides down, which lowers that sum.
+    The taken masses have the sum ``need``. The sum of mass times ratio should be ``moment``. The
+    window begins at the largest ratios and slides down, which lowers this sum.
     """
     there = [k for k in range(len(left)) if left[k]]
     taken: dict[int, Fraction] = {}
@@ -279,7 +282,7 @@ def _window(
 
 
 def _through(masses: Sequence[Fraction], rows: Rows) -> Law:
-    """Return a distribution (or a row) after it passes through a channel."""
+    """Return a distribution (or a row of a channel) after it passes through a channel."""
     columns = range(len(rows[0]))
     return tuple(
         sum((m * r[j] for m, r in zip(masses, rows, strict=True)), Fraction(0)) for j in columns

@@ -1,9 +1,9 @@
-"""Compute the guarantee for several people who act as one.
+"""Compute the guarantee for groups: datasets that differ in several units.
 
-If neighbors differ by one person, data that differ by k people are k steps apart. A test of level a
-has at most power m(a) after one step, m(m(a)) after two, and the k-fold composition of m after k
-(Dong, Roth and Su 2022, theorem 2.14). If a step may add or remove a person, m is the larger of
-both powers. One curve can only claim its concave hull.
+Datasets that differ by k people are k steps between neighbors apart. A test of level a has at most
+power m(a) after one step, m(m(a)) after two, and so on (Dong, Roth and Su 2022, theorem 2.14). If a
+step may add or remove a person, m is the larger of both powers. A `Tradeoff` of one pair can only
+claim the concave hull of m.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest parameters of a group. Beyond them, Neyman claims no privacy."""
+    """Limits on the parameters of a group. Beyond them, Neyman claims no privacy."""
 
     mu_squared: Fraction = Fraction(10**12)
     rho: int = 10**12
@@ -102,7 +102,7 @@ def _closed_form_group(curve: Composition, size: int) -> Composition | None:
 
 
 def _repeat(m: Pair, times: int) -> Pair:
-    """Return the ``times``-fold composition of m, from below and from above [TC-7]."""
+    """Return m(m(...)), ``times`` times, as polygons below and above [TC-7]."""
     power, square = None, m if m[0] is m[1] else (rounded(m[0], -1), rounded(m[1], 1))
     while True:
         if times & 1:
@@ -117,7 +117,10 @@ def _repeat(m: Pair, times: int) -> Pair:
 
 
 def _after(first: Pair, second: Pair) -> Pair:
-    """Compose two pairs: exactly if both are exact and the result is short, else rounded."""
+    """Return second(first(level)) as polygons below and above, exactly if both are exact.
+
+    A result with many or long corners is rounded.
+    """
     if first[0] is first[1] and second[0] is second[1]:
         exact = after(first[0], second[0])
         return shortened((exact, exact))

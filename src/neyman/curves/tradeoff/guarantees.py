@@ -28,7 +28,7 @@ def _single(loss: Part) -> Tradeoff:
 
 
 def _define(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
-    """Set the exact numbers, by name, that define a curve. No other object may share the curve."""
+    """Store in ``curve`` the exact numbers, by name, that define it. It must be a new object."""
     object.__setattr__(curve, "definition", tuple(numbers.items()))
     return curve
 
@@ -106,11 +106,11 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
     """Return the curve of probabilistically bounded DP.
 
-    A test whose power exceeds e^epsilon times its level has power <= delta. With x = delta
-    e^-epsilon this says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the smallest such
-    curve is the least of three: pure epsilon-DP; the leak (1 - d)(1 - a) through the first point, 1
-    - d = (1 - delta) / (1 - x); and the leak's inverse. This least is not convex, so no single
-    mechanism is as bad at every level.
+    It says: a test whose power exceeds e^epsilon times its level has power <= delta. With
+    x = delta e^-epsilon, this is f(x) >= 1 - delta and f(1 - delta) >= x. At each level a, the
+    smallest such f(a) is the least of three curves: pure epsilon-DP; the leak (1 - d)(1 - a)
+    through the first point, with 1 - d = (1 - delta) / (1 - x); and the inverse of the leak. This
+    least is not convex, so no single mechanism has it at every level.
 
     Args:
         epsilon: at least 0.
@@ -120,7 +120,8 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
         The largest convex curve below these three, which composes. It is the curve of (log((1 - d -
         c) / c), d)-DP with c = 1 / (1 + e^epsilon), or of total variation d if 2 c > 1 - d. Its
         delta(epsilon) equals the delta of the three. `Tradeoff.pbdp` and the power at a level are
-        larger, because the hull has ratios above e^epsilon as far as the corner at c.
+        larger than those of the three, because the convex curve has likelihood ratios above
+        e^epsilon up to its corner at c.
 
     Examples:
         >>> import neyman as ny
@@ -170,7 +171,7 @@ def gdp(mu: float) -> Tradeoff:
 
 
 def gdp_of_square(squared: Fraction) -> Tradeoff:
-    """Return the Gaussian DP curve of the float at or above the root of an exact square."""
+    """Return the Gaussian DP curve at mu, the root of ``squared``, rounded up."""
     return gdp(root_above(squared))
 
 

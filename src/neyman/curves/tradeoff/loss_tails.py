@@ -1,13 +1,14 @@
-"""Bound tails of the loss: in closed form for one release, by a line integral for a sum.
+"""Bound tail probabilities of the loss: by a formula for one release, by an integral for a sum.
 
-The line integral [PL-6]: with s = 0 for P, s = 1 for Q, and a line Re z = c > -s,
+The integral is over a vertical line Re z = c > -s in the complex plane, with s = 0 for P and s = 1
+for Q [PL-6]:
 
     P_s(L > x) = (1 / 2 pi i) * integral of e^{K(z) - (z + s) x} / (z + s).
 
-The kernel falls only like 1 / u, so the decay must be certified very far out. A tiny Gaussian noise
-on the loss ensures the decay beyond. The noise moves the loss by less than a distance d, except
-with a negligible probability. So the tail is between the tails of the noisy loss at x + d and x -
-d.
+The factor 1 / (z + s) falls only like 1 / u, u = Im z, so the decay of e^K must be certified far
+out. Beyond that, a tiny Gaussian noise that is added to the loss makes the integrand fall. The
+noise exceeds a distance d only with negligible probability. Therefore, the tail is between the
+tails of the noisy loss at x + d and x - d.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from neyman.numerics.rounding import exp_down, exp_up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest cost and the precision of a line integral.
+    """Limits on the cost and the precision of an integral over a line.
 
     Args:
-        e_folds: aliases and terms beyond the last node are below e^-e_folds of the tail.
-        few_e_folds: e_folds if a line that goes so far is not certified.
+        e_folds: aliases (errors of the finite step) and terms beyond the last node are below
+            e^-e_folds of the tail.
+        few_e_folds: e_folds to use instead if no line can be certified for these.
         nodes: most nodes of a line.
         operations: largest product of nodes and terms of K.
         terms: most terms of K at one node.
@@ -67,11 +69,11 @@ BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s)
 
 @dataclass(frozen=True)
 class Tail:
-    """Represent P_s(x < L < inf), for a loss x that may be an atom; on a lattice P_s(x <= L < inf).
+    """Represent the tail P_s(x < L < inf), or P_s(x <= L < inf) if losses are on a lattice.
 
     Args:
         losses: a sum of distributions.
-        x: a finite loss; if there is a lattice, a lattice point.
+        x: a finite loss, perhaps an atom; if there is a lattice, a lattice point.
         s: 0 for P and 1 for Q.
         step: step of a lattice that contains all finite losses; 0 for none.
         limits: limits of the line integral.
@@ -84,9 +86,10 @@ class Tail:
     limits: Limits = LIMITS
 
     def bounds(self) -> Interval:
-        """Bound the logarithm of the tail. Return (-inf, 0) without a short, certified line.
+        """Bound the logarithm of the tail.
 
-        Without a lattice the bounds also hold for P_s(x <= L < inf), and at the floats next to x.
+        Return (-inf, 0) if no line is certified within the limits. Without a lattice the bounds
+        also hold for P_s(x <= L < inf), and at the floats next to x.
         """
         return _bounds(self)
 
@@ -117,7 +120,7 @@ def _bounds(tail: Tail) -> Interval:
 
 
 def _saddle(tail: Tail) -> float:
-    """Estimate the a = c + s on whose line the integrand is smallest."""
+    """Estimate the a = c + s whose line has the smallest integrand at its real point."""
     low, high = LIMITS.least_log_place, LIMITS.largest_log_place
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
@@ -138,11 +141,11 @@ class _TailPlan:
     Args:
         a: c + s.
         h, count: step and number of the nodes.
-        real: a and larger abscissas, for the aliases.
-        k, error: K at these abscissas, and its errors.
-        need: e-folds of the terms at the last node.
+        real: a and larger values, for the bound on aliases.
+        k, error: K at ``real`` - s, and a bound on its error.
+        need: terms at the last node are below e^-need.
         left: bound on the terms beyond the last node, divided by h / pi.
-        v: variance of the noise on the loss.
+        v: variance of the noise that is added to the loss.
         guess: estimate of the logarithm of the tail.
     """
 
@@ -159,7 +162,7 @@ class _TailPlan:
 
 
 def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _TailPlan | None:
-    """Return the nodes of the line at a = c + s, or None if no end is certified within limits."""
+    """Return the nodes of the line at a = c + s, or None if the limits allow no certified end."""
     losses, x, step, limits = tail.losses, tail.x, tail.step, tail.limits
     c, real = a - tail.s, a * np.append(1.0, BEYOND)
     k, k_error = losses.mgf(real - tail.s)
@@ -191,11 +194,11 @@ def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) 
 def _decay(
     losses: Composition, c: float, deviation: float, need: float
 ) -> tuple[float, float, float] | None:
-    """Return the largest node, the end of the certified decay, and a bound on terms between them.
+    """Return the largest u to use, the end of the certified decay, and a bound on terms between.
 
-    The terms are the sum of |phi| h / u over nodes beyond the last one, phi the characteristic
-    function of the tilted loss, up to a largest height. The integral of a decreasing bound on |phi|
-    bounds them.
+    The terms sum to at most the integral of a decreasing bound on |phi| / u, where phi is the
+    characteristic function of the loss under the tilt c. Return None if they do not fall below
+    e^-need.
     """
     edges = math.sqrt(2 * need) / deviation * END_FACTORS
     with np.errstate(all="ignore"):
@@ -258,13 +261,16 @@ def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
 
 LOG_NDTR_ERROR = 64 * UNIT  # error of SciPy's log_ndtr, relative to 1 + its size
 Tails = tuple[Interval, Interval]
-"""P(L > x) and P(L <= x). The bounds also hold for P(L >= x), P(L < x), and at floats next to x."""
+"""Bounds on P(L > x) and P(L <= x), also valid for P(L >= x), P(L < x), and at floats next to x."""
 ALL = (1.0, 1.0), (0.0, 0.0)
 
 
 @singledispatch
 def tails_of_one(loss: Part, x: float) -> tuple[Tails, Tails] | None:
-    """Bound the tails of one release under P and Q. Return None without a closed form [PL-7]."""
+    """Bound the tails of one release under P and under Q [PL-7].
+
+    Return None if there is no formula.
+    """
     return None
 
 
@@ -323,7 +329,7 @@ def _sampled_tails(
 ) -> tuple[Tails, Tails] | None:
     """Return the tails of log(1 - q + q e^l) under (1 - q) Q + q P and Q, or of the reverse.
 
-    l is the loss of (P, Q).
+    l is the loss of (P, Q), and ``inner`` returns its tails under P and Q.
     """
     q, at = loss.rate, x if loss.removed else -x
     if at > LIMITS.largest_exponent:

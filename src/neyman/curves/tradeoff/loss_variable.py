@@ -1,12 +1,12 @@
 """Compute the privacy loss random variable of one ordered pair (P, Q): L = log dP/dQ under P.
 
-Its distribution follows from the profile. delta is convex in u = e^x, and its right slope is
--Q(L > x). So
+Its distribution follows from the privacy profile delta(x). delta is convex in u = e^x, and its
+slope to the right is -Q(L > x). Therefore,
 
     P(L > x) = delta(x) + e^x Q(L > x),
 
-and Q(L > x) is between the chords of delta on either side of x. For small P(L <= x), the chords of
-the profile of (Q, P) give an accurate value [PL-1].
+and Q(L > x) is between minus the slopes of chords of delta on either side of x. For small P(L <=
+x), chords of the profile of (Q, P) give an accurate value [PL-1].
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHORD_DEVIATIONS = np.geomspace(1e-9, 0.25, 18)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the precision of probabilities, moments, and draws of a loss."""
+    """Limits on the precision of probabilities, moments, and draws of a loss."""
 
     atom_width: float = 1e-6  # relative width of bounds that shows no relevant atom
     least_probability: float = 1e-300  # a smaller probability is not accurate in floats
@@ -104,7 +104,7 @@ class PrivacyLoss:
 
     @question
     def tail(self, x: float) -> Bound:
-        """Return P(L > x), including infinite losses; upper is safe. Args: as for `cdf`."""
+        """Return P(L > x), including infinite losses; upper is safe. ``x`` is as for `cdf`."""
         _, (low, high), method = self._both(x)
         return Bound(float(low), float(high), "upper", method_note(method))
 
@@ -139,7 +139,7 @@ class PrivacyLoss:
         """Return the moment generating function E[e^{t L}]; upper is safe except for t in (-1, 0).
 
         Args:
-            t: any real number. Above 0 the result is e^{t D}, with D the Renyi divergence of order
+            t: any real number. Above 0, the result is e^{t D}, with D the Renyi divergence of order
                 1 + t.
 
         Returns:
@@ -165,10 +165,10 @@ class PrivacyLoss:
 
     @question
     def sample(self, count: int, seed: int | None = None) -> Array:
-        """Draw losses for a simulation. Do not use them as protective noise: use a mechanism.
+        """Draw losses for a simulation. Do not use them as noise for privacy: use a mechanism.
 
-        Draws interpolate the inverse distribution function. A draw errs by a probability of at most
-        0.001 or by 0.0002 standard deviations. Draws are exact if the losses are on a lattice.
+        Draws interpolate the inverse distribution function. A draw errs by at most 0.001 in
+        probability or 0.0002 standard deviations. Draws are exact if the losses are on a lattice.
 
         Args:
             count: number of draws, at least 0.
@@ -256,10 +256,10 @@ class PrivacyLoss:
         return below, beyond, method if lattice is not None else method + _note(below, beyond)
 
     def _on_line(self, x: float, following: float, step: float = 0.0) -> tuple[Interval, Interval]:
-        """Bound P(L <= x) and P(L > x) by a line integral for the smaller one [PL-6].
+        """Bound P(L <= x) and P(L > x), by an integral over a line for the smaller one [PL-6].
 
         Without a lattice the bounds also hold for P(L < x) and P(L >= x). P(L <= x) is the tail at
-        -x of the reversed pair's loss, under the null.
+        -x of the loss of (Q, P), under its second distribution P.
 
         Args:
             x: a loss; if there is a lattice, a lattice point.
@@ -298,7 +298,7 @@ class PrivacyLoss:
 
     @cached_property
     def _inverse(self) -> tuple[Array, Array]:
-        """Return losses and estimates of P(L <= loss), for the interpolation of draws."""
+        """Return losses and estimates of P(L <= loss), between which draws interpolate."""
         mean, deviation = self._moments
         if not deviation > 0:
             return np.array([mean, mean]), np.array([0.0, 1.0])
@@ -340,7 +340,10 @@ class PrivacyLoss:
 
 
 def _wide(below: Interval, beyond: Interval) -> bool:
-    """Return True if the smaller probability is less accurate than a line integral should be."""
+    """Return True if bounds on the smaller probability are wider than expected of an integral.
+
+    below, beyond: bounds on P(L <= x) and P(L > x).
+    """
     low, high = min(below, beyond, key=lambda ends: ends[1])
     return not high - low <= max(LIMITS.atom_width * high, LIMITS.least_probability)
 
@@ -351,17 +354,16 @@ def _note(below: Interval, beyond: Interval) -> str:
 
 
 def _complementary(one: Interval, other: Interval) -> Interval:
-    """Bound a probability from bounds on it and on its complement."""
+    """Return bounds on a probability, from bounds on it and on its complement."""
     low = max(one[0], 1 - other[1] - UNIT)
     high = min(one[1], 1 - other[0] + UNIT)
     return max(min(low, high), 0.0), min(max(low, high), 1.0)
 
 
 def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Interval]:
-    """Bound delta(x), and -e^x times its slope in e^x, on either side of x.
+    """Bound delta(x), and -e^x times the slope of delta in e^x at x.
 
-    The slope is between the chords on the right and on the left of x. Chord lengths use the floats
-    at which delta is computed.
+    The slope is between those of the chords right and left of x, whose ``lengths`` are in epsilon.
     """
     right, left = x + lengths, x - lengths
     with np.errstate(all="ignore"):  # far out a profile may return NaN, which bounds nothing
@@ -391,9 +393,10 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
 def _variance(c: Composition, mean: Bound) -> Interval:
     """Bound Var(L) from moments E[e^{zL}] at small z.
 
-    Let X = L - m, m near the mean. Combine E[2 cosh(j d X) - 2] for j = 1 .. n to get d^2 E[X^2]
-    without the next n - 1 terms. The remainder has one sign: odd n bound E[X^2] from above, even n
-    from below [PL-2]. Var(L) = E[X^2] - (E[L] - m)^2.
+    Let X = L - m, m near the mean. E[2 cosh(j d X) - 2] for j = 1 .. n are combined so that of
+    their series in d, the term d^2 E[X^2] remains and the next n - 1 terms cancel. The remainder
+    has one sign: odd n bound E[X^2] from above, even n from below [PL-2]. Var(L) = E[X^2] - (E[L] -
+    m)^2.
     """
     if not c.parts:
         return 0.0, 0.0

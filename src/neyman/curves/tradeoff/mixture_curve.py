@@ -1,4 +1,4 @@
-"""Compute the curve of a random choice among curves, with the choice seen or hidden."""
+"""Compute the curve of a random choice among mechanisms, with the choice observed or hidden."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def mixture(
 
     Args:
         weights: w_i, at least 0, with the sum 1; read like the probabilities of `between`.
-        curves: trade-off functions, one per weight. Their pairs have the same order: the record
-            that one mechanism leaves out, all leave out.
+        curves: trade-off functions, one per weight. Their pairs have the same order: if one curve
+            is for the removal of a record, all are.
         observed: True if the choice is observed. If False, only the safe ends of the answers are
             bounds. The other ends claim nothing.
 
@@ -89,7 +89,10 @@ def mixture(
 
 
 def _mix_curves(curves: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
-    """Return the choice between sums of losses. Pairs that reveal all become a leak [TC-12]."""
+    """Return the loss of a choice between sums, from (weight, sum) pairs [TC-12].
+
+    Sums that reveal everything become a mass of infinite loss.
+    """
     shares: dict[Composition, Fraction] = {}
     for w, curve in curves:
         shares[curve] = shares.get(curve, Fraction(0)) + w
@@ -124,7 +127,7 @@ def _choice(parts: list[tuple[float, Part]]) -> Part:
 
 
 def _single_part(parts: Parts, side: int) -> Part:
-    """Return a sum as one loss: exact if it is one loss or on a lattice, else moved to a side."""
+    """Return a sum as one loss: exact, or dominated by the sum (side -1), or dominating it (1)."""
     if not parts:
         return PERFECT
     if len(parts) == 1 and parts[0][1] == 1:

@@ -1,9 +1,10 @@
 """Find the Gaussian trade-off curve nearest to a curve in sup distance, and the distance.
 
-Let p be the power of the best test at each level, the largest over all pairs. Let g = Phi(mu + z)
-be the power of G_mu. As mu grows, sup(p - g) falls and sup(g - p) rises. At the nearest mu they are
-equal [PL-3]. In a cell between two levels, cut at any level, both excesses are bounded by their
-values at the ends and at the cut [PL-4].
+Let p be the power of the best test at each level, the largest over all pairs. Let g = Phi(mu + z),
+z the normal quantile of the level, be the power of G_mu. As mu grows, sup(p - g) falls and sup(g -
+p) rises. At the nearest mu they are equal [PL-3]. Levels are divided into cells (intervals). In
+each cell, both differences are bounded by lines that meet at a cut inside it, so their values at
+the ends and at the cut suffice [PL-4].
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the resolution of the search for the largest distance from a Gaussian curve."""
+    """Limits on the search for the largest distance from a Gaussian curve."""
 
     # Bound on the errors of levels, lines, and normal quantiles: a few units of a number near 1.
     rounding: float = 1e-12
@@ -80,7 +81,7 @@ class _Curve:
 
 
 def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussian:
-    """Return the Gaussian curve nearest to the minimum of several pairs' curves."""
+    """Return the Gaussian curve nearest to the minimum of several trade-off curves."""
     if all(profile.log_delta(0.0)[1] == -math.inf for profile in profiles):
         zero = Bound(0.0, 0.0, "upper", method)
         return NearestGaussian(zero, zero)
@@ -125,7 +126,7 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
 def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
     """Return bounds on mu and on the distance.
 
-    At each end of the interval around mu, it is certain which excess is larger.
+    At each end of the interval for mu, it is certain which of sup(p - g) and sup(g - p) is larger.
     """
 
     def sure(at: float, over: int) -> bool:
@@ -154,7 +155,7 @@ def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> Nea
 
 
 def _first_levels(profiles: Sequence[Profile]) -> Array:
-    """Return 0, 1, and levels in the region in which the level or the power changes."""
+    """Return levels: 0, 1, and some between, where neither the level nor the power is extreme."""
     log_advantage = max(p.log_delta(0.0)[1] for p in profiles)
     reach = 2 * float(ndtri(min((1 + math.exp(log_advantage)) / 2, 1 - 1e-12)))
     z = np.linspace(-4.5 - min(reach, LIMITS.largest_mu), 4.5, LIMITS.first_cells)
@@ -171,7 +172,7 @@ def _ask(profile: Profile, levels: Array) -> _Curve:
 
 
 def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
-    """Return the power Phi(mu + z) of G_mu, to a few rounding units, and its slope in the level."""
+    """Return the power of G_mu at each level, to a few rounding units, and its slope."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         z = ndtri(levels)
         slope = np.exp(np.minimum(-mu * z - mu * mu / 2, 700.0))
@@ -191,7 +192,7 @@ def _balance(levels: Array, curves: list[_Curve]) -> float:
 
 
 def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float, float]:
-    """Return lower bounds on sup(p - g) and on sup(g - p): the largest at the levels."""
+    """Return lower bounds on sup(p - g) and sup(g - p): their largest values at ``levels``."""
     power = _gaussian(mu, levels)[0]
     low = np.max([c.low for c in curves], axis=0)
     high = np.max([c.high for c in curves], axis=0)
@@ -223,11 +224,11 @@ def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Ar
 
 
 Lines = tuple[tuple[Array, Array], tuple[Array, Array]]
-"""In each cell, value and slope of a line from the left end, and of a line from the right end."""
+"""For each cell, (value, slope) of a line at the left end, and of another line at the right end."""
 
 
 def _chords(levels: Array, c: _Curve) -> Lines:
-    """Return the neighboring cells' chords, extended into each cell: bounds on a concave power."""
+    """Return upper bounds on a concave power in each cell: extended chords of adjacent cells."""
     width = np.diff(levels)
     steepest, flattest = (c.high[1:] - c.low[:-1]) / width, (c.low[1:] - c.high[:-1]) / width
     before = np.append(np.inf, steepest[:-1])
@@ -236,9 +237,10 @@ def _chords(levels: Array, c: _Curve) -> Lines:
 
 
 def _over(levels: Array, lines: Lines, below: Callable[[Array], Array]) -> Array:
-    """Bound, in each cell, how far a power under two lines exceeds a concave one.
+    """Bound, for each cell, how far a power below two lines exceeds a concave power ``below``.
 
-    Cut the cell anywhere. The left line applies left of the cut, the right line right of it.
+    The cell is cut at one level. Left of the cut, the left line is used, and right of it the right
+    line.
     """
     left, right = levels[:-1], levels[1:]
     (start, steep), (end, flat) = lines

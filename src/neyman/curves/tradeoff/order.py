@@ -62,8 +62,8 @@ def at_least(f: Curve, g: Curve) -> bool:
     """Return True if ``f`` is certainly at least as private as ``g``, at every level.
 
     One curve is above another if its delta is smaller at every real epsilon, or at every epsilon >=
-    0 in both orders. An unjoined `Tradeoff` is the minimum of several curves, so each curve of f
-    must be above some curve of g.
+    0 in both orders. A `Tradeoff` that is not joined is the minimum of several curves, so each
+    curve of f must be above some curve of g.
     """
     for name, value in (("f", f), ("g", g)):
         if not hasattr(value, "alternatives"):
@@ -98,13 +98,16 @@ def _inverse_curve(f: Curve) -> Curve:
 
 
 def _has_smaller_delta(f: Curve, g: Curve) -> bool:
-    """Return True if f's delta is certainly at most g's delta at every epsilon >= 0."""
+    """Return True if delta of ``f`` is certainly at most delta of ``g`` at every epsilon >= 0."""
     known = _by_definition(f, g)
     return known if known is not None else _by_corners(f, g) or _by_grid(f, g)
 
 
 def _by_definition(f: Curve, g: Curve) -> bool | None:
-    """Return the verdict if ``g`` is a named guarantee with its own measure; None if undecided."""
+    """Return whether f >= g by comparing a parameter, if ``g`` is a named guarantee.
+
+    Return True or False if that decides, else None.
+    """
     bare = as_renyi_bound(g.alternatives)
     if bare is not None:
         return admits_renyi(f.directions, bare) or None
@@ -128,7 +131,7 @@ def _by_definition(f: Curve, g: Curve) -> bool | None:
 
 
 def _normal_above(losses: Composition) -> float:
-    """Return mu squared of the normal pair that dominates the losses, or inf if none is known."""
+    """Return mu squared of a normal pair that dominates the losses, or inf if none is known."""
     upper = Composition.of(sides(losses.parts)[1]).parts
     if len(upper) == 1 and isinstance(upper[0][0], GaussianLoss):
         return upper[0][0].mu_squared
@@ -138,7 +141,7 @@ def _normal_above(losses: Composition) -> float:
 def _by_corners(f: Curve, g: Curve) -> bool:
     """Return True if ``f`` meets each line of the polygon ``g``: power <= start + slope level.
 
-    For each line of slope at least 1, this means delta(log slope) <= start.
+    For a line of slope at least 1, this means that delta of ``f`` at log slope is at most start.
     """
     enclosures = [corners(c) for c in g.directions]
     below = hull(corner for pair in enclosures if pair is not None for corner in pair[0])
@@ -156,7 +159,7 @@ def _by_corners(f: Curve, g: Curve) -> bool:
 
 
 def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
-    """Bound the worst delta of ``f`` at each epsilon. A nonzero ``side`` asks for one side only."""
+    """Bound the worst delta of ``f`` at each epsilon: below (side -1), above (1), or both (0)."""
     profiles = [p.one_sided(side) if side else p for p in f.profiles]
     brackets = [p.log_deltas(epsilons) for p in profiles]
     low, high = np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
@@ -172,8 +175,9 @@ def _grid(f: Curve, g: Curve) -> Array:
 def _by_grid(f: Curve, g: Curve) -> bool:
     """Return True if chords of delta prove that f is above g [TC-9].
 
-    delta is convex in t = e^epsilon. A chord bounds f's delta from above. Extended chords bound g's
-    delta from below. Beyond the grid, f's delta must equal its mass of infinite loss.
+    delta is convex in t = e^epsilon. Chords bound the delta of f from above. Extended chords bound
+    the delta of g from below. The grid ends at the largest loss of f, where its delta is the mass
+    of infinite loss.
     """
     top = max(float(c.supremum) for c in f.directions)
     left = max(c.infinite for c in f.directions)
@@ -250,5 +254,5 @@ def excess(budget: Curve, mechanism: Described) -> float | None:
 
 
 def _both(spent: Curve) -> list[Composition]:
-    """Return every pair in both orders. A budget must hold for each."""
+    """Return every pair in both orders, because a budget must hold for each."""
     return list(dict.fromkeys(x for c in spent.directions for x in (c, c.reverse())))

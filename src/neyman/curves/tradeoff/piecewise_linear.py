@@ -2,8 +2,8 @@
 
 The power of the best test is a concave function of its level. A polygon is such a function, given
 by its corners (level, power) from level 0 to (1, 1). A smooth curve is between two polygons. Each
-operation that preserves the order of curves applies to both polygons: the largest of several (the
-hull), the smallest, the reversed pair, one test after another.
+operation that preserves the order of curves applies to both polygons: the largest of several powers
+(the hull), the smallest, the reversed pair, and two tests in sequence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REVEALED: Polygon = ((ZERO, ONE), (ONE, ONE))
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of a polygon."""
+    """Limits on the size of a polygon."""
 
     least_level: Fraction = Fraction(1e-220)  # smallest level or type II error other than 0
     corners: int = 6000
@@ -66,14 +66,17 @@ def hull(points: Iterable[Corner]) -> Polygon:
 
 
 def _concave(first: Ratios, second: Ratios, third: Ratios) -> bool:
-    """Return True if three corners bend down. Slopes are compared in integers."""
+    """Return True if the slope decreases at ``second``.
+
+    Corners are a/b, c/d; slopes are compared exactly.
+    """
     (a, b, c, d), (e, f, g, h), (i, j, k, m) = first, second, third
     before = (g * d - c * h) * (i * f - e * j) * (m * b)
     return before > (k * h - g * m) * (e * b - a * f) * (d * j)
 
 
 def envelope(lines: Iterable[Line]) -> Polygon:
-    """Return the minimum of the lines and of 1. Raise lines that go below guessing."""
+    """Return the minimum of 1 and of lines (slope, start). Raise lines that go below guessing."""
     lowest: dict[Fraction, Fraction] = {ZERO: ONE}
     for slope, start in lines:
         raised = max(start, 1 - slope, ZERO)
@@ -97,7 +100,7 @@ def envelope(lines: Iterable[Line]) -> Polygon:
 
 
 def lines_of(polygon: Polygon) -> list[Line]:
-    """Return the lines whose minimum is the polygon."""
+    """Return the lines (slope, power at level 0) whose minimum is the polygon."""
     lines: list[Line] = []
     for (x0, y0), (x1, y1) in pairwise(polygon):
         slope = (y1 - y0) / (x1 - x0)
@@ -106,7 +109,7 @@ def lines_of(polygon: Polygon) -> list[Line]:
 
 
 def smallest(*polygons: Polygon) -> Polygon:
-    """Return the smallest power at each level: the largest of several trade-off curves."""
+    """Return the smallest power at each level, which belongs to the largest trade-off curve."""
     return envelope(line for polygon in polygons for line in lines_of(polygon))
 
 
@@ -121,7 +124,7 @@ def mirrored_line(slope: Fraction, start: Fraction) -> Line:
 
 
 def after(first: Polygon, second: Polygon) -> Polygon:
-    """Return the power of the second test at the level that equals the first test's power."""
+    """Return the power of two tests in sequence: second(first(level))."""
     xs, ys = [x for x, _ in first], [y for _, y in first]
     levels = xs.copy()
     top = next(i for i, y in enumerate(ys) if y == 1)
@@ -151,7 +154,10 @@ def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
 
 
 def shortened(pair: Pair) -> Pair:
-    """Return a pair around the given pair with fewer, shorter corners; small pairs stay [TC-6]."""
+    """Return polygons below and above the given ones, with fewer and shorter corners [TC-6].
+
+    Small polygons do not change.
+    """
     below, above = pair
     if not _is_large(below) and not _is_large(above):
         return pair
@@ -161,7 +167,7 @@ def shortened(pair: Pair) -> Pair:
 def rounded(polygon: Polygon, side: int) -> Polygon:
     """Move corners to floats, right and down (side -1) or left and up (side 1) [TC-4].
 
-    Both ends of a rising piece are then on this side of its line, and so are the points between.
+    The new ends of a rising piece are on this side of its line, and so are all points between.
     """
     return hull((_snap(x, -side), _snap(y, side)) for x, y in polygon)
 
@@ -173,7 +179,7 @@ def _is_large(polygon: Polygon) -> bool:
 
 
 def _fewer(polygon: Polygon, side: int) -> Polygon:
-    """Return a polygon on the given side, without about half of the corners if there are many."""
+    """Return a polygon on the given side. If corners are many, about half are dropped."""
     if len(polygon) <= LIMITS.corners:
         return polygon
     if side < 0:
@@ -183,12 +189,12 @@ def _fewer(polygon: Polygon, side: int) -> Polygon:
 
 
 def chords(polygon: Polygon) -> Polygon:
-    """Return the polygon through every other corner, which is below."""
+    """Return the polygon through every other corner. It is below the given one."""
     return hull([*polygon[:-1:2], polygon[-1]])
 
 
 def _snap(x: Fraction, side: int) -> Fraction:
-    """Round down (side -1) or up to a float distance from the nearer of 0 and 1."""
+    """Round x down (side -1) or up (1), to a float if at most 1/2, else to 1 minus a float."""
     n, d = x.as_integer_ratio()  # integers compare faster
     if 2 * n > d:
         return 1 - _snap(1 - x, -side)
@@ -206,7 +212,7 @@ def _snap(x: Fraction, side: int) -> Fraction:
 
 
 def composition_between(pair: Pair) -> Composition:
-    """Return the loss of a polygon, or a bracket between the losses of two polygons."""
+    """Return the loss between two polygons: one loss if they are equal, else a bracket."""
     below, above = shortened(pair)
     lower = polygon_loss(below)
     upper = lower if below is above else polygon_loss(above)
@@ -228,7 +234,10 @@ def polygon_loss(polygon: Polygon) -> Composition:
 
 
 def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
-    """Return the loss of a finite pair. Outcomes whose losses are the same float are merged."""
+    """Return the loss of a finite pair with masses p and q.
+
+    Outcomes with equal losses are merged.
+    """
     if p == q:
         return Composition()
     loss = finite_loss(p, q)

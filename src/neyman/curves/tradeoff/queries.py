@@ -1,4 +1,4 @@
-"""Search for the answers of a trade-off function, and bound their rounding."""
+"""Search for epsilon and other answers of a trade-off function, and bound their rounding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the tolerances and steps of the search for an epsilon."""
+    """Limits on the tolerances and steps of the search for an epsilon."""
 
     epsilon_width: float = 1e-12  # relative tolerance of an epsilon
     end_distance: float = 1e-6  # relative distance from the largest loss that secants need
@@ -46,7 +46,7 @@ PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know
 
 
 def source_note(sources: tuple[str, ...]) -> str:
-    """Return the start of a sentence about an uncertified number, or "" if it is certified."""
+    """Return the text that introduces an uncertified number, or "" if there are no sources."""
     reasons = "; ".join(source.removeprefix("estimate: ") for source in sources)
     if any(source.startswith("estimate: ") for source in sources):
         return f"Estimate, and no guarantee ({reasons}). "
@@ -64,7 +64,7 @@ def target_slack(log_delta: Any) -> Any:
 
 
 def settled(log_level: float, low: float, high: float) -> Interval:
-    """Return bounds on log power, at least the level, that include the level's rounding."""
+    """Return bounds on log power, widened by the rounding of the level, and at least the level."""
     if log_level == -math.inf:
         return low, high
     slack = level_slack(log_level)  # log power moves by at most as much as the log level
@@ -78,10 +78,10 @@ def concave_power(
     log_level: float,
     known: Interval,
 ) -> Interval:
-    """Bound the log of the least concave curve above the powers of several pairs [RK-2].
+    """Bound the log of the smallest concave power above the powers of several pairs [RK-2].
 
-    This curve is the least of delta + e^epsilon level, for the worst delta of all pairs [DU-1]. One
-    line is enough if one pair has the largest power near the level.
+    It is the minimum of delta + e^epsilon level over epsilon, for the worst delta of all pairs
+    [DU-1]. One epsilon is enough if one pair has the largest power near the level.
 
     Args:
         log_delta: returns bounds on the worst log delta of all pairs, at any epsilon.
@@ -103,7 +103,7 @@ def concave_power(
 
 
 def within(mass: float, delta: float | None, log_delta: float) -> bool:
-    """Return True if a mass of infinite loss is at most delta."""
+    """Return True if a mass of infinite loss is at most delta (from its log if it is None)."""
     return mass <= delta if delta is not None else log_of(mass) <= log_delta
 
 
@@ -113,8 +113,8 @@ def epsilon_at(
     """Bound the smallest epsilon >= 0 with log delta <= target. No bound exceeds the supremum.
 
     Each end inverts one bound of the profile to a relative 1e-12, on the safe side. At the upper
-    end the profile's upper bound on delta meets the target. Unless ``alone`` is False, an engine
-    that computes only this delta also meets the target.
+    end, the profile's upper bound on delta meets the target. Unless ``alone`` is False, this also
+    holds if delta is computed at this epsilon alone.
     """
     # The log of delta is rounded, so each side must exceed the target by a small slack.
     slack = float(target_slack(target))
@@ -134,7 +134,7 @@ def epsilon_at(
 def _search_profile(
     profile: Profile, target: float, slack: float, supremum: Fraction | float, near: float
 ) -> Interval:
-    """Bound epsilon as `epsilon_at` does, from a guess ``near``, by one engine."""
+    """Bound epsilon as `epsilon_at` does, from a guess ``near``, in one search."""
     most = above(supremum)
     if near * (1 + LIMITS.end_distance) < most:
         answer = _secants(profile, np.array([target]), np.array([near]))
@@ -185,7 +185,7 @@ def _secants(
     side: int | None = None,
     moves: int = LIMITS.guess_moves,
 ) -> tuple[Array, Array]:
-    """Bound epsilons from good guesses: secants find both ends, and four deltas certify them.
+    """Bound epsilons from good guesses: secants find both ends, and deltas certify them.
 
     Args:
         profile: profile of an ordered pair.
@@ -195,7 +195,7 @@ def _secants(
         moves: largest number of moves of a guess.
 
     Returns:
-        The lower and upper ends; nan if a secant does not settle.
+        The lower and upper ends, shape (targets,) each; nan if a secant does not settle.
     """
     slack = target_slack(targets)
     shift = np.array([-slack, slack]) - targets
@@ -251,8 +251,8 @@ def _secants(
 def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array:
     """Return True for each epsilon at which log delta is certainly at most the given value.
 
-    delta falls, so a costly profile first gives quick bounds at a few epsilons. Then line integrals
-    decide, with lines that all remaining epsilons share.
+    Because delta falls, a costly profile first gives quick bounds at a few epsilons, which hold for
+    larger epsilons too. Then integrals decide, over lines that all remaining epsilons share.
     """
     sure = np.zeros(len(epsilons), bool)
     if profile.costly:
@@ -268,8 +268,8 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
     """Bound log delta at increasing epsilons, about as narrowly as at each epsilon alone.
 
-    A new engine computes delta at a middle epsilon. Its lines of integration also serve the
-    neighbors. Neighbors with wide bounds are computed again.
+    delta is computed anew at a middle epsilon. Its lines of integration are also used for the
+    others. Epsilons with wide bounds are computed again.
     """
     low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
     chunks = [np.arange(len(epsilons))]
@@ -291,10 +291,10 @@ def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
 def epsilons_at(
     profile: Profile, targets: Array, supremum: Fraction | float
 ) -> tuple[Array, Array]:
-    """Bound the epsilons of decreasing log deltas. Nearby log deltas share line integrals.
+    """Bound the epsilons of decreasing log deltas. Nearby log deltas share lines of integration.
 
-    `epsilon_at` finds a middle epsilon of each neighborhood. From there, secants find the others at
-    once. Epsilons with wide bounds are computed again.
+    `epsilon_at` finds a middle epsilon of each group of nearby ones. From there, secants find the
+    others together. Epsilons with wide bounds are computed again.
     """
     low, high = np.empty(len(targets)), np.empty(len(targets))
     # Lines serve about ``line_deviations`` standard deviations of a normal distribution, whose log
@@ -333,7 +333,10 @@ def epsilons_at(
 def _neighbors(
     profile: Profile, targets: Array, ends: Interval, target: float
 ) -> tuple[Array, Array]:
-    """Bound the epsilons of log deltas near a known epsilon. Return nan if the search fails."""
+    """Bound the epsilons of log deltas near a known one; nan where the search fails.
+
+    ``ends``: bounds on the epsilon at which log delta is ``target``.
+    """
     center = 0.5 * (ends[0] + ends[1])
     step = LIMITS.secant_step * center
     first, last = map(float, profile.log_deltas(np.array([center - step, center + step]))[1])
@@ -350,13 +353,13 @@ def _neighbors(
 
 
 def _widths(low: Array, high: Array, scale: Array) -> Array:
-    """Return relative widths of intervals, 0 if both ends are equal, even both infinite."""
+    """Return (high - low) / scale; 0 if both ends are equal, even both infinite."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(low == high, 0.0, (high - low) / scale)
 
 
 def sampled_mu(profile: Profile) -> float:
-    """Return the largest certified z(power) - z(level) over a set of levels."""
+    """Return the largest certified z(power) - z(level) over some levels, z the normal quantile."""
     log_levels = np.log(np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]))
     low = np.minimum(profile.one_sided(-1).log_powers(log_levels)[0], 0.0)
     sure = low < 0
@@ -369,8 +372,8 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
 
     Args:
         epsilon: at least 0.
-        known: answer of another pair. If this pair's answer is not larger, ``known`` (rounded up)
-            is the upper end.
+        known: lower bound on the answer of another pair. If this pair's answer is not larger,
+            ``known`` (rounded up) is the upper end.
     """
     power = cache(profile.log_power)
     if known > 0:

@@ -1,9 +1,10 @@
 """Find the least mu whose Gaussian curve is safe at every level of a range.
 
-For power under a line, mu is largest at the ends of a range of levels [SM-1]. So a few tangents of
-a pair's curve bound mu on the whole range, by the values at which neighbors meet [SM-2]. Each pair
-answers for the half of its curve in which the level is at most the type II error. The reversed pair
-has the other half [SM-3].
+Here mu = z(power) - z(level), with z the normal quantile. For powers on a line, mu is largest at
+the ends of a range of levels [SM-1]. Therefore, a few tangents of a pair's curve bound mu on the
+whole range, by its values where adjacent tangents meet [SM-2]. Each pair answers for the half of
+its curve in which the level is at most the type II error. The reversed pair has the other half
+[SM-3].
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ USUAL_LEVELS = (1e-4, 0.5)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest cost and the precision of the search for a safe mu.
+    """Limits on the cost and the precision of the search for a safe mu.
 
     Args:
         relative_width: interval width that ends the search, relative to mu.
         least_width: interval width that ends the search for a mu near 0.
-        first_tangents: first tangents, even in epsilon.
+        first_tangents: number of first tangents, evenly spaced in epsilon.
         most_tangents: most tangents of one half of a curve.
-        most_parts: most parts of an epsilon interval in one round.
+        most_parts: most parts into which one round divides an interval of epsilon.
         rounds: most rounds of new tangents.
-        idle_rounds: rounds without a moved bound that end the search: precision is exhausted.
+        idle_rounds: rounds without a better bound that end the search: precision is exhausted.
         largest_guess: the largest mu that places the first tangents.
     """
 
@@ -55,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SafeMu:
-    """Represent the least mu with G_mu safe at every level of a range: a claim, not a curve.
+    """Represent the smallest mu with G_mu safe at every level of a range: a claim, not a curve.
 
     At each false positive rate in the range, every test has at most the power of the best test of
     N(mu, 1) against N(0, 1). It claims nothing about other levels: it does not compose, has no
@@ -64,7 +65,7 @@ class SafeMu:
     Args:
         mu: the least mu; upper is safe.
         levels: the smallest and the largest level.
-        ordered: True if the curve covers one order of the pair only. If False, the claim also holds
+        ordered: True if the curve covers only one order of the pair. If False, the claim also holds
             at each false negative rate in the range [SM-3].
         sources: uncertified sources, as in `Tradeoff.sources`.
 
@@ -107,7 +108,7 @@ class SafeMu:
 
 
 class Range(NamedTuple):
-    """Describe the levels that count for a half of a curve.
+    """Describe the levels at which a half of a curve must be safe.
 
     Args:
         low, high: the smallest and the largest level, in (0, 1).
@@ -172,13 +173,13 @@ def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, flo
 
 
 class _Corners(NamedTuple):
-    """Hold the places at which a polygon of tangents may have its largest mu.
+    """Hold the corners at which a polygon of tangents may have its largest mu, shape (n,) each.
 
     Args:
-        mu: upper bounds on mu at the places.
+        mu: upper bounds on mu.
         level: logarithms of the levels.
-        line: the tangent, or the first of two tangents that meet.
-        end: True if the range ends at the place, so one tangent counts.
+        line: index of the tangent, or of the first of two tangents that meet.
+        end: True if the range of levels ends at the corner, which is then on one tangent.
     """
 
     mu: Array
@@ -192,7 +193,7 @@ class HalfCurve:
 
     Args:
         profile: profile of the ordered pair.
-        asked: the levels that count.
+        asked: the levels at which mu is needed.
         most: a mu that is proven at every level.
         largest_loss: the largest loss, at which a tangent may be exact; inf if there is none.
         limits: limits of the search.
@@ -259,7 +260,7 @@ class HalfCurve:
         return True
 
     def _first_epsilons(self) -> Array:
-        """Return epsilons of first tangents, from the Gaussian curve of the same advantage."""
+        """Return epsilons of the first tangents, from the Gaussian curve with the same delta(0)."""
         asked = self._asked
         miss = math.log(0.5) + _log_complement(self._profile.log_delta(0.0)[1])
         mu = min(-2 * float(ndtri_exp(miss)), self._limits.largest_guess)
@@ -278,7 +279,7 @@ class HalfCurve:
         return np.append(places, [0.0, self._largest_loss] if inside else 0.0)
 
     def _meetings(self) -> Array:
-        """Return logarithms of the levels at which neighboring tangents meet, decreasing."""
+        """Return logarithms of the levels at which adjacent tangents meet, decreasing."""
         epsilon, above = self._epsilon, self._above
         with np.errstate(divide="ignore", invalid="ignore"):
             fall = above[:-1] + np.log(-np.expm1(np.minimum(above[1:] - above[:-1], 0.0)))
@@ -286,7 +287,7 @@ class HalfCurve:
         return np.minimum.accumulate(np.nan_to_num(meet, nan=-math.inf, neginf=-math.inf))
 
     def _ranges(self) -> list[tuple[float, float]]:
-        """Return the ranges of log levels in which the tangents bound mu [SM-3]."""
+        """Return the ranges of log levels on which the tangents must bound mu [SM-3]."""
         asked, (low, high) = self._asked, self._logs
         miss = -np.expm1(self._above)  # 1 - each tangent at level 0, to a unit
         with np.errstate(divide="ignore"):
@@ -323,7 +324,12 @@ class HalfCurve:
         return _Corners(*(np.concatenate(v) for v in zip(*parts, strict=True)))
 
     def _mu(self, log_level: Array, line: Array) -> Array:
-        """Return upper bounds on z(power) - z(level) if the power is on a tangent."""
+        """Return upper bounds on z(power) - z(level), for the powers of tangents at these levels.
+
+        Args:
+            log_level: logarithms of levels, shape (n,).
+            line: index of the tangent for each level.
+        """
         above, steep = self._above[line], self._epsilon[line] + log_level
         with np.errstate(invalid="ignore", over="ignore"):
             # A sum of two logarithms errs by 2 relative units, and each logarithm by one.
@@ -335,7 +341,7 @@ class HalfCurve:
         return np.where(np.isnan(mu) | (log_level == -math.inf), math.inf, mu)
 
     def _certain(self, corners: _Corners, k: int) -> float:
-        """Return a lower bound on mu, from the power at or just inside a corner [SM-4]."""
+        """Return a lower bound on mu, from the power at or just inside corner k [SM-4]."""
         asked, log_level, line = self._asked, float(corners.level[k]), int(corners.line[k])
         for times in (2.0, 4.0, 16.0, 256.0):
             if log_level in self._sure:
@@ -360,7 +366,7 @@ class HalfCurve:
         return max(mu, 0.0)
 
     def _power(self, log_level: float, line: int) -> Interval:
-        """Bound the logarithm of the power at a level near a known tangent."""
+        """Bound the logarithm of the power at a level near the tangent with index ``line``."""
         profile, epsilon = self._profile, self._epsilon
         if log_level == -math.inf or not profile.costly:
             return profile.log_power(log_level)
@@ -376,7 +382,7 @@ class HalfCurve:
         return low - slack, high
 
     def _tangent_epsilon(self, log_level: float) -> float:
-        """Estimate the epsilon of the tangent at a level. It is linear in z for Gaussian curves."""
+        """Estimate the epsilon of the tangent at a level, as a linear function of z(level)."""
         meet, middle = self._meetings(), (self._epsilon[1:] + self._epsilon[:-1]) / 2
         z = ndtri_exp(np.clip(meet, -1e300, -1e-300))
         known = np.append(True, np.diff(z) < 0) & (meet > -1e300)
@@ -387,7 +393,7 @@ class HalfCurve:
         return float(middle[k] + (at - z[k]) * (middle[k + 1] - middle[k]) / (z[k + 1] - z[k]))
 
     def _new_epsilons(self, corners: _Corners, least: float) -> Array:
-        """Return epsilons of new tangents, to lower the upper bounds on mu."""
+        """Return epsilons of new tangents, to lower upper bounds on mu that exceed ``least``."""
         epsilon, limits = self._epsilon, self._limits
         width = self._width(least)
         most = float(corners.mu.max())
@@ -429,11 +435,11 @@ def _quantile(log_power: Array) -> Array:
 
 
 def _slack(mu: Any) -> Any:
-    """Bound the rounding of z(power) - z(level).
+    """Bound the rounding error of z(power) - z(level).
 
-    ndtri_exp errs by 64 relative units. Its two values are at most 38 if powers and levels are
-    floats. Beyond 38, their error grows with mu. A logarithm errs by 2 relative units and is at
-    most 745. It moves z by less than 1.26 times its error, divided by |z| in the tails: 200 units.
-    The sum is below 16384 + 256 mu.
+    `ndtri_exp` errs by 64 relative rounding units. Its two values are at most 38 if powers and
+    levels are floats. Beyond 38, their error grows with mu. A logarithm errs by 2 relative units
+    and is at most 745. It moves z by less than 1.26 times its error, divided by |z| in the tails:
+    200 units. The sum is below 16384 + 256 mu units.
     """
     return 256 * UNIT * (64 + np.abs(mu))

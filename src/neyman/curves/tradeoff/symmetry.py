@@ -1,8 +1,9 @@
 """Combine the two orders of a pair: the inverse, both orders together, and the conjugate.
 
-T(Q, P) is the inverse of T(P, Q). If a curve bounds every ordered pair of neighbors, (S, S') and
-(S', S), it and its inverse hold, so the larger of the two holds. If it bounds one order, only the
-smaller holds. The convex curve below this minimum composes.
+T(Q, P) is the inverse of T(P, Q). If a curve is a lower bound for every ordered pair of neighbors,
+(S, S') and (S', S), so is its inverse, and so is the larger of both. If it is a lower bound for one
+order, only the smaller of both holds for either order. The largest convex curve below this minimum
+composes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def mutual(f: Curve) -> Curve:
 
 
 def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
-    """Return max{f, g^-1}: the smaller power at each level [TC-5]."""
+    """Return max{f, g^-1}, from polygons of f (``ahead``) and g (``behind``) [TC-5].
+
+    It has the smaller power at each level.
+    """
     below = smallest(ahead[0], mirrored(behind[0]))
     if ahead[0] is ahead[1] and behind[0] is behind[1]:
         return below, below
@@ -55,7 +59,7 @@ def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
 
 
 def joint(curves: tuple[Composition, ...]) -> Pair:
-    """Return the largest convex curve below several, as a polygon on each side."""
+    """Return the largest convex curve below several, between two polygons."""
     sides = [enclosed(c) for c in curves]
     below = hull(corner for low, _ in sides for corner in low)
     if all(low is high for low, high in sides):
@@ -64,7 +68,7 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
 
 
 def joined_composition(f: Curve) -> Composition:
-    """Return one loss whose curve is below all curves of ``f``, to replace joined pairs."""
+    """Return one loss whose curve is below all curves of ``f``, in place of joined pairs."""
     curves = f.directions
     if len(curves) == 1:
         return curves[0]

@@ -1,8 +1,8 @@
 """Answer questions about a trade-off function of ordered pairs, with certified bounds.
 
-Each answer is for the worst pair [WD-1]. A pair's curve costs time, but a proven mu gives a
-Gaussian curve below it at no cost. `supremum` asks the pair with the largest mu first. It skips a
-pair if its Gaussian curve admits no worse answer than another pair certainly has.
+Each answer is for the worst pair [WD-1]. To compute a pair's curve takes time, but a proven mu
+gives a Gaussian curve below it at no cost. `supremum` asks the pair with the largest mu first. It
+skips a pair if even this Gaussian curve gives no worse answer than another pair certainly has.
 """
 
 from __future__ import annotations
@@ -64,12 +64,15 @@ if TYPE_CHECKING:
 
 
 SHOWN_LEVELS = (1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.23, 0.32, 0.43, 0.56, 0.7, 0.85)
-"""Levels of the small curve in a notebook. Lines between these points run below a concave curve."""
+"""Levels of the small curve of power in a notebook.
+
+Lines between its points are below the curve.
+"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of a curve and of its text."""
+    """Limits on a curve, and on its text."""
 
     shown_alternatives: int = 3  # alternatives in a text
     # log power above which 1 - power needs more digits of the level
@@ -83,7 +86,7 @@ class Limits:
 LIMITS = Limits()
 
 Pair = tuple[Composition, Profile, Profile | None]
-"""Losses of an ordered pair, its profile, and a Gaussian profile that bounds it, if any."""
+"""Losses of an ordered pair, its profile, and a Gaussian profile that bounds it, or None."""
 
 
 def mu_above(losses: Composition, profile: Profile) -> float:
@@ -104,7 +107,10 @@ def _singular(losses: Composition) -> bool:
 
 
 def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
-    """Return the pairs with their Gaussian profiles. Sort three or more by decreasing mu."""
+    """Return the pairs with Gaussian profiles that bound them, by decreasing mu.
+
+    One or two pairs keep their order, without such profiles.
+    """
     items = list(pairs)
     if len(items) <= 2:
         return tuple((losses, profile, None) for losses, profile in items)
@@ -127,8 +133,8 @@ def supremum(
     Args:
         pairs: from `by_decreasing_mu`.
         ask: returns bounds on the answer for one pair. The answer grows as privacy gets weaker.
-        within: does the same for the Gaussian profile that bounds a pair; ``ask`` if left out.
-            Needed if ``ask`` remembers lower bounds: a lower bound of the Gaussian profile does not
+        within: the same for the Gaussian profile that bounds a pair; ``ask`` if left out. It is
+            needed if ``ask`` remembers lower bounds, because those of the Gaussian profile do not
             hold for the pair.
     """
     low: Any = None
@@ -194,7 +200,7 @@ class Tradeoff:
     def of(
         alternatives: Iterable[Composition], neighboring: Relation = "any", *, ordered: bool = False
     ) -> Tradeoff:
-        """Return the worst curve of several compositions. Equal compositions count once."""
+        """Return the curve for the worst of several compositions. Equal compositions count once."""
         distinct = tuple(dict.fromkeys(alternatives))
         if len(distinct) > LIMITS.alternatives:
             raise ValueError(
@@ -217,7 +223,7 @@ class Tradeoff:
 
     @cached_property
     def _worst_candidates(self) -> tuple[Pair, ...]:
-        """Return the pairs that `supremum` asks, or one joint profile if they are joined."""
+        """Return the pairs for `supremum`, or one pair with a joint profile if they are joined."""
         return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
 
     @cached_property
@@ -235,7 +241,7 @@ class Tradeoff:
     def sources(self) -> tuple[str, ...]:
         """Return the uncertified sources of this curve; empty if Neyman certifies all numbers.
 
-        A pair that a user describes is certified if its `statements` are true.
+        For a pair that a user describes, they are certified if its `statements` are true.
         """
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         sources = [x.source for x in parts if isinstance(x, ExternalPld)]
@@ -299,11 +305,11 @@ class Tradeoff:
 
     @question
     def affinity(self) -> Bound:
-        """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
+        """Return B(f), the smallest 2 int p q / (p + q) of pairs that are as private as f.
 
-        An attacker guesses one of two equally likely numbers, 2 d apart, from one output. Their
-        mean squared error is at least d^2 B(f): 1 is perfect privacy, 0 is none. For data that
-        differ in k units, ask ``f.group(k).affinity()``.
+        If an attacker estimates one of two equally likely numbers, 2 d apart, from one output,
+        their mean squared error is at least d^2 B(f). B = 1 is perfect privacy, and B = 0 is none.
+        For data that differ in k units, ask ``f.group(k).affinity()``.
 
         Returns:
             B(f) in [0, 1]; lower is safe.
@@ -321,8 +327,8 @@ class Tradeoff:
     def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
         """Return `delta` at many epsilons, at little more than the cost of one.
 
-        Nearby epsilons share line integrals, so an interval may be a few times as wide as from
-        `delta`, mostly less than twice. The order of the epsilons does not matter.
+        Nearby epsilons share lines of integration, so an interval may be a few times as wide as
+        from `delta`, mostly less than twice. The order of the epsilons does not matter.
 
         Args:
             epsilons: each at least 0.
@@ -401,7 +407,10 @@ class Tradeoff:
     def _most_epsilon(
         self, losses: Composition, delta: float | None, target: float
     ) -> Fraction | float | None:
-        """Return an upper bound on a pair's epsilon at delta, or None if no epsilon is enough."""
+        """Return an upper bound on a pair's epsilon at delta, or None if no epsilon is enough.
+
+        ``target``: the logarithm of delta.
+        """
         if self.joined:
             return self.exact_pure()
         # No finite loss exceeds the supremum. If the mass of infinite loss exceeds delta, no
@@ -416,7 +425,7 @@ class Tradeoff:
     def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
         """Return `epsilon` at many deltas, at little more than the cost of one.
 
-        Nearby deltas share line integrals, so an interval may be a few times as wide as from
+        Nearby deltas share lines of integration, so an interval may be a few times as wide as from
         `epsilon`, mostly less than twice. The order of the deltas does not matter.
 
         Args:
@@ -510,9 +519,9 @@ class Tradeoff:
     def success(self, baseline: float | Fraction | str) -> Bound:
         """Return the largest chance of a right guess about one record; upper is safe.
 
-        It is 1 - f(baseline), for f the convex curve below all pairs in both orders [RK-2]. One
-        number covers re-identification, attribute inference, and reconstruction: `neyman.risk` has
-        the baseline and the conditions of each. Membership at a prior is a different number.
+        It is 1 - f(baseline), where f is the largest convex curve below all pairs in both orders
+        [RK-2]. It covers re-identification, attribute inference, and reconstruction: `neyman.risk`
+        has the baseline and the conditions of each. Membership at a prior is a different number.
 
         Args:
             baseline: the best chance of a right guess without the release, above 0 and at most 1.
@@ -586,7 +595,7 @@ class Tradeoff:
         return self.delta(0.0)
 
     def pure(self) -> Bound:
-        """Return the smallest pure epsilon, the largest loss; inf if an outcome reveals all."""
+        """Return the smallest pure epsilon: the largest loss, or inf if an outcome reveals all."""
         value = self.exact_pure()
         near = float(value)
         method = self._method_text("largest loss")
@@ -667,10 +676,11 @@ class Tradeoff:
     def gdp(self, levels: tuple[float, float] | None = None) -> Bound | SafeMu:
         """Return the smallest mu with f >= G_mu, at all levels or between two ``levels``.
 
-        Without levels the answer is exact for Gaussian mechanisms and for curves with finitely many
-        corners. For other curves the upper end is the root of the sum of the parts' proven mu
-        squared (inf if there is none), and the lower end is the largest mu found over levels. Rare
-        losses decide this supremum. It is often far above what tests at usual levels can do.
+        Without levels, the answer is exact for Gaussian mechanisms and for curves with finitely
+        many corners. For other curves, the upper end is the root of the sum of the parts' proven
+        mu^2 (inf if there is none), and the lower end is the largest z(power) - z(level) at some
+        levels, z the normal quantile. Rare losses decide the answer. It is often far above what
+        tests at usual levels can do.
 
         Args:
             levels: two levels, such as (1e-4, 0.5). The answer is then the largest z(power) -
@@ -719,9 +729,9 @@ class Tradeoff:
     def nearest_gaussian(self) -> NearestGaussian:
         """Return the Gaussian curve nearest to this curve in sup distance, and the distance.
 
-        It describes a curve if rare losses put `gdp` far above what most tests can do. Its mu is
-        not a guarantee: at some levels the power is larger, by up to ``distance`` (the regret). For
-        a safe mu on a range of levels, use ``gdp(levels=...)``.
+        It is a summary for curves on which rare losses put `gdp` far above what most tests can do.
+        Its mu is not a guarantee: at some levels, the power exceeds that of G_mu by up to
+        ``distance`` (the regret). For a safe mu on a range of levels, use ``gdp(levels=...)``.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
@@ -735,8 +745,8 @@ class Tradeoff:
     def pbdp(self, epsilon: float) -> Bound:
         """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
 
-        delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
-        direction. It is the largest mass of outcomes whose average likelihood ratio is above
+        delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, or 0 if no level a qualifies, in the
+        worse direction. It is the largest mass of outcomes whose average likelihood ratio is above
         e^epsilon (Kifer, Abowd et al. 2022).
 
         Args:
@@ -807,7 +817,7 @@ class Tradeoff:
         return bare.exact_rho
 
     def tradeoff(self) -> Tradeoff:
-        """Return this curve, which lets a budget answer like a mechanism."""
+        """Return this curve, so that a budget has the same method as a mechanism."""
         return self
 
     # Algebra
@@ -816,8 +826,8 @@ class Tradeoff:
     def composable(self) -> tuple[Composition, ...]:
         """Return the compositions to use in products; one convex curve replaces joined pairs.
 
-        A mechanism above the hull need not be above any single curve. Two such mechanisms together
-        may reveal more than any two of the curves.
+        A mechanism above the convex curve need not be above any curve of a pair. Two such
+        mechanisms together may reveal more than any two of the pairs.
         """
         if self.joined and len(self.directions) > 1:
             return (joined_composition(self),)
@@ -826,8 +836,8 @@ class Tradeoff:
     def __matmul__(self, other: Tradeoff) -> Tradeoff:
         """Return the tensor product: an attacker sees both outputs, with independent randomness.
 
-        The pairs of both curves have the same order. If one curve covers one order and the other
-        covers both orders, the first meets each order of the other.
+        Pairs are combined in their given order. If one curve covers one order and the other both,
+        the first is combined with each order of the other.
         """
         if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
@@ -866,7 +876,10 @@ class Tradeoff:
         return Tradeoff.of(alternatives, self.neighboring)
 
     def inverse(self) -> Tradeoff:
-        """Return f^-1, the curve of the reversed pairs. Unordered pairs give the same guarantee."""
+        """Return f^-1, the curve of the reversed pairs.
+
+        If both orders count, the guarantee is the same.
+        """
         if self._origin is not None:  # reversing twice may move masses by a unit
             return self._origin
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
@@ -877,17 +890,17 @@ class Tradeoff:
     def symmetric(self) -> Tradeoff:
         """Return the largest convex curve below all pairs in both orders.
 
-        It is the biconjugate of their minimum.
+        It is the biconjugate of the minimum of their curves.
         """
         return Tradeoff(self.alternatives, True, self.neighboring)
 
     @question
     def mutual(self) -> Tradeoff:
-        """Return max{f, f^-1}, which is valid if f bounds every ordered pair.
+        """Return max{f, f^-1}, a guarantee if f is one for every ordered pair of neighbors.
 
-        If a curve bounds one order only (a removal, say), its guarantee is `symmetric`. A curve
-        that covers both orders is returned unchanged. The result is exact for finitely many
-        corners, and otherwise between two polygons.
+        If f is one for one order only (a removal, say), use `symmetric`. A curve that covers both
+        orders is returned unchanged. The result is exact for finitely many corners, and otherwise
+        between two polygons.
 
         Source: Dong, Roth and Su 2022, proposition 2.4.
         """
@@ -909,8 +922,8 @@ class Tradeoff:
         It holds for every such pair of datasets: a units added and k - a removed, for every a. For
         all records of one user, `Mechanism.user` may give a better bound.
 
-        1 - f_k = m o m o ... o m, for m = 1 - f the power as a function of the level. Each step may
-        go in either order, so f is the `symmetric` curve. Gaussian, pure, and zCDP guarantees keep
+        For k = ``size``, 1 - f_k = m(m(... m(level))), with m = 1 - f the power. Each step may go
+        in either order, so f is the `symmetric` curve. Gaussian, pure, and zCDP guarantees keep
         their form, with k mu, k epsilon, and k^2 rho. Other curves are computed as in `mutual`. A
         curve of one order is refused.
 
@@ -934,7 +947,7 @@ class Tradeoff:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: the curve and the main numbers."""
+        """Yield the elements of the notebook's view: the title, the curve, and the main numbers."""
         powers = [min(power.upper, 1.0) for power in self.powers(SHOWN_LEVELS)]
         yield notebook.title(repr(self))
         yield notebook.curve([0.0, *SHOWN_LEVELS, 1.0], [self.power(0.0).upper, *powers, 1.0])
