@@ -1,4 +1,4 @@
-"""Combine privacy profiles: a bracket, a cascade, a convex hull, an external PLD."""
+"""Combine privacy profiles: as bounds, in turn, in a convex hull, or from other libraries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from neyman.numerics.operations import OperationLimit, limit
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which engine answers a question."""
+    """Limits that decide which of several engines answers."""
 
     unlike_parts: int = 5000  # number of parts beyond which each K takes too long
     rest_parts: int = 2000  # largest number of grouped parts for which K is fast enough
@@ -102,14 +102,14 @@ class BracketProfile(Profile):
 
 
 class CascadeProfile(Profile):
-    """Intersect the valid intervals of several engines, in turn, for one ordered pair [C-8].
+    """Ask several engines in turn about one ordered pair, and intersect their intervals [C-8].
 
     Args:
-        engines: pairs of a width and a function that builds an engine. An engine is asked only if
-            log delta is wider than its width so far. The first engine is always asked.
+        engines: pairs of a width and a function that builds an engine. The first engine is always
+            asked, any other only if the interval for log delta so far is wider than its width.
         log_total_variation: an upper bound on log delta(0).
         powers: indices of the engines to ask for powers, in this order; all by default.
-        method: the first engine's method and kind. If given, that engine is built when asked.
+        method: the first engine's method and kind. If given, that engine is built only when asked.
     """
 
     costly = True
@@ -149,7 +149,10 @@ class CascadeProfile(Profile):
         return np.minimum(low, high), high
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
-        """Return True if an engine certifies it. Stop at the first engine that decides."""
+        """Return True if an engine certifies delta(epsilon) <= e^log_delta.
+
+        Stop at the first engine that decides.
+        """
         if self.log_delta_above(epsilon, log_delta) <= log_delta:
             return True
         for index in self._order:
@@ -159,7 +162,7 @@ class CascadeProfile(Profile):
         return False
 
     def alone(self, epsilon: float) -> bool:
-        """Return True if only the first engine has been built and returns True."""
+        """Return True if only the first engine has been built, and its `alone` returns True."""
         return len(self._built) == 1 and self._engine(0).alone(epsilon)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
@@ -178,7 +181,7 @@ class CascadeProfile(Profile):
         return min(self._engine(0).log_delta_above(epsilon, enough), most)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """Return the bounds of the first engine."""
+        """Return the first engine's upper bounds on log power."""
         return self._engine(0).log_powers_above(log_levels)
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -207,13 +210,13 @@ class CascadeProfile(Profile):
         return self._log_total_variation
 
     def coarse(self) -> Profile:
-        """Return the same engines, with fewer digits required for a smaller delta."""
+        """Return a copy that accepts wider intervals for smaller deltas."""
         other = copy(self)
         other._coarse = True
         return other
 
     def _share(self, index: int) -> float:
-        """Return the share of operations an engine may use, which leaves some for later ones."""
+        """Return the share of operations that engine ``index`` may use, less than all."""
         left = len(self._widths) - 1 - index
         return 1 - LIMITS.share_of_others * left / max(len(self._widths) - 1, 1)
 
@@ -288,7 +291,7 @@ class CascadeProfile(Profile):
 
 
 class ConvexHullProfile(Profile):
-    """Compute the largest delta over several pairs, with the hull of their powers as conjugate.
+    """Compute the largest delta over several pairs, and the concave hull of their powers.
 
     This is the biconjugate of the minimum of the pairs' trade-off curves: the best single f-DP
     guarantee for all pairs (Dong, Roth and Su 2022, proposition 2.4).
@@ -304,7 +307,7 @@ class ConvexHullProfile(Profile):
         return max(f[0] for f in brackets), max(f[1] for f in brackets)
 
     def log_power(self, log_level: float) -> Interval:
-        """Bound log power by duality: mixtures of the pairs' best tests."""
+        """Bound log power by duality. It is attained by mixtures of the pairs' best tests."""
         brackets = [p.log_power(log_level) for p in self._profiles]
         least = max(f[0] for f in brackets)
         if not -1e300 < log_level < 0:
@@ -313,7 +316,7 @@ class ConvexHullProfile(Profile):
         return max(low, least), min(high, 0.0)
 
     def mu(self) -> Interval | None:
-        """Return bounds on the largest mu, or None if one is unknown."""
+        """Return bounds on the largest mu of the pairs, or None if one is unknown."""
         bounds = [p.mu() for p in self._profiles]
         known = [f for f in bounds if f is not None]
         if len(known) < len(bounds):
@@ -400,11 +403,12 @@ def group_profile(composition: Composition, groups: int) -> Profile:
 
 
 def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
-    """Group similar parts. Return two lists of parts that bound each group from below and above.
+    """Return parts that bound a sum from below, and parts that bound it from above, by groups.
 
-    In the first list, each group becomes a part that every member dominates. In the second, it
-    becomes a part that dominates every member. More noise is noise added to less noise. A smaller
-    sampling rate thins a larger one. Both are post-processing [C-13].
+    Similar parts form a group. In the first list, each part is replaced by one that every member of
+    its group dominates; in the second, by one that dominates every member. More noise is less noise
+    with noise added, and a smaller sampling rate is a larger one with records dropped. Both are
+    post-processing [C-13].
     """
     kinds: dict[tuple[str, bool], list[tuple[tuple[float, float], Part, int]]] = {}
     low: list[tuple[Part, int]] = []
@@ -438,7 +442,7 @@ def _cut(items: list[T], pieces: int) -> list[list[T]]:
 
 @profile_of_one.register
 def _(loss: RoundedGaussianLoss) -> Profile | None:
-    """Bracket by finite distributions, exact up to rounding, if all thresholds are listed."""
+    """Return a profile between two finite pairs if all thresholds are listed, else None."""
     if loss.exact is None:
         return None
     lower, upper = (select(Composition.of([(law, 1)])) for law in (loss.lower, loss.exact))

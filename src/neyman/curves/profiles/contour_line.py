@@ -2,18 +2,18 @@
 
     delta(epsilon) = (1 / 2 pi i) * integral over Re z = c > 0 of e^{K(z) - epsilon z} / (z (z+1))
 
-K(z) = log E[e^{zL}]. A trapezoid sum of step h on this line equals the sum over integers n of
-e^{2 pi n c / h} delta(epsilon + 2 pi n / h). Every term is non-negative, so the sum is at least
-delta. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1. A Chernoff bound at
-some c' > c limits the terms n > 0. Beyond the last node, the bound uses the decay of the tilted
-characteristic function and the integral of 1/u^2. Errors of K enter at each node. See
-docs/certificates/contour.md for the derivation.
+with K(z) = log E[e^{zL}]. A trapezoid sum of step h on this line equals the sum over integers n of
+e^{2 pi n c / h} delta(epsilon + 2 pi n / h) (aliases). No term is negative, so the sum is at least
+delta, the term n = 0. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1. A
+Chernoff bound at some c' > c limits the terms n > 0. The part of the integral beyond the last node
+is bounded by the decay of the tilted characteristic function and the integral of 1/u^2. Errors of K
+count at each node. See docs/certificates/contour.md for the derivation.
 
-If the decay is not certified, or only too far out, the engine adds a tiny Gaussian release with mu
-squared = v. An attacker who sees more learns no less, so delta of the larger sum is an upper bound.
-The integrand gets the factor e^{-v u^2 / 2}. The release adds at most kappa times a Gaussian bump
-around epsilon, with kappa about v. The bump's mean is an integral over the same nodes. Subtracting
-it gives a lower bound.
+If the decay is not certified, or only too far out, a tiny Gaussian release with mu^2 = v is added
+to the sum. An attacker who sees more learns no less, so delta of the larger sum is an upper bound.
+The size of its integrand has the additional factor e^{-v u^2 / 2}. The release adds to delta at
+most kappa, about v, times the mean of a Gaussian bump around epsilon. This mean is an integral over
+the same nodes. Subtracting it gives a lower bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from neyman.numerics.characteristic_function import even_series, series
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the place, accuracy, and largest cost of a line."""
+    """Limits on the position, accuracy, and cost of a line."""
 
     error_efolds: float = 28.0  # aliasing and truncation stay below e^-28 of delta
     blurred_error_efolds: float = 25.0  # the same with a tiny release
@@ -93,22 +93,24 @@ ALL_ENDS = np.concatenate([END_FACTORS, END_FACTORS[-1] * 1.6 ** np.arange(1, 19
 
 
 class LineSum(Protocol):
-    """Describe what the contour needs from a sum of independent losses."""
+    """Describe what lines of integration need from a sum of independent losses."""
 
     @property
     def algebraic(self) -> bool:
-        """Return True if the characteristic function falls like a power of u."""
+        """Return True if the characteristic function falls only like a power of u."""
         ...
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the number of terms of K at this height."""
+        """Estimate the number of terms in the computation of K(tilt + i height)."""
         ...
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
-        """Return K(z), z real or on one line, and the error of e^K relative to e^{K(Re z)}.
+        """Return K(z), and a bound on the error of e^{K(z)} relative to e^{K(Re z)}.
 
-        log_rest is the logarithm of a later factor of each e^K. If the product underflows, K may be
-        unknown.
+        z is real or has one real part.
+
+        log_rest: logarithm of a factor by which the caller multiplies each e^K. If the product
+        underflows, K need not be computed.
         """
         ...
 
@@ -117,12 +119,15 @@ class LineSum(Protocol):
         ...
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        """Bound log |phi| between edges. Bounds below -need may be looser if this is cheaper."""
+        """Bound log |phi|, the tilted characteristic function, between edges as in `Loss.decay`.
+
+        Bounds below -need may be looser.
+        """
         ...
 
 
 def log_kernel(c: Array) -> Array:
-    """Return log kappa(c), kappa(c) the largest (1 - e^-x) e^{-c x} over x > 0.
+    """Return log kappa(c), where kappa(c) is the largest (1 - e^-x) e^{-c x} over x > 0.
 
     delta <= e^{K(c) - c epsilon + log kappa(c)}.
     """
@@ -130,12 +135,12 @@ def log_kernel(c: Array) -> Array:
 
 
 def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
-    """Return `Line.beyond`, which bounds the terms n > 0. Its shape is (4, m).
+    """Return `Line.beyond`, which bounds the aliases n > 0; shape (4, m).
 
     Args:
         other: values c' above the c of the line.
         k: upper bounds on K(c').
-        gap: 2 pi (c' - c) / h.
+        gap: 2 pi (c' - c) / h, for the step h of the line.
     """
     sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap
     return np.array([other, k + log_kernel(other), gap, sizes])
@@ -143,7 +148,9 @@ def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Represent a line by nodes z = c + i u with weights e^{K(z) - K(c)} h / (pi z (z + 1)).
+    """Represent a line Re z = c by nodes z = c + i u, h apart, with weights.
+
+    The weight of z is e^{K(z) - K(c)} h / (pi z (z + 1)).
 
     Args:
         c: crossing of the line and the real axis.
@@ -151,12 +158,12 @@ class Line:
         weight: complex weights, shape (n,).
         top: K(c).
         fixed, moving: the error of the sum is at most fixed + moving |epsilon|.
-        turns: 2 pi c / h.
-        beyond: bounds for the terms n > 0, shape (4, m): c', K(c') + log kappa(c'),
-            2 pi (c' - c) / h, and the total size of the rounded numbers.
+        turns: 2 pi c / h, which bounds the aliases n < 0.
+        beyond: bounds for the aliases n > 0, shape (4, m): c', K(c') + log kappa(c'), 2 pi (c' - c)
+            / h, and the total size of the rounded numbers.
         slack: error of K(c).
-        noise: part of ``fixed`` due to errors of K.
-        bump: weights for the possible effect of the tiny release; None without a release.
+        noise: the share of ``fixed`` that is due to errors of K.
+        bump: weights of the nodes that bound the effect of the tiny release; None without one.
         widest: largest width of log delta at the epsilons for which the line was built.
     """
 
@@ -179,7 +186,7 @@ class Line:
         return (self,)
 
     def sums(self, epsilon: float) -> tuple[float, float]:
-        """Return the trapezoid sum over e^{K(c) - c epsilon}, and the slope of log delta."""
+        """Return the trapezoid sum divided by e^{K(c) - c epsilon}, and d log delta / d epsilon."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
         total = float(np.add.reduce(real_part(terms)))
         fall = self.c * total - float(imaginary_part(terms) @ self.u)
@@ -212,7 +219,7 @@ class Line:
         return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
-        """Return sums over nodes at each epsilon, and their error beyond fixed + moving."""
+        """Return sums over nodes at each epsilon, and an error to add to ``fixed`` + ``moving``."""
         if len(epsilon) >= LIMITS.chirp_places and len(weight) >= LIMITS.chirp_places:
             first, last = float(epsilon[0]), float(epsilon[-1])
             step, far = (last - first) / (len(epsilon) - 1), max(abs(first), abs(last))
@@ -236,17 +243,17 @@ class Line:
         return float(np.maximum.reduce(high - low)) if least > -math.inf else math.inf
 
     def settled(self, epsilon: float, excess: float) -> bool:
-        """Return True if no other place is much better: the width is small or due to K's error.
+        """Return True if no other c is much better: the width is small, or due to errors of K.
 
         Args:
             epsilon: at least 0.
-            excess: log ratio of the terms to their sum at the best place.
+            excess: log ratio of the terms' sizes to their sum, at the best c.
         """
         error = (self.noise + self.moving * epsilon) * math.exp(min(excess, 300.0)) + self.slack
         return self.width(epsilon) < max(LIMITS.line_width, 4 * error)
 
     def middle(self, epsilon: float) -> float:
-        """Return the estimate of log delta by the sum."""
+        """Return an estimate of log delta, the log of the trapezoid sum."""
         total = float(self.sums(epsilon)[0])
         return min(math.log(total) + self.top - self.c * epsilon, 0.0) if total > 0 else -math.inf
 
@@ -265,7 +272,7 @@ class Line:
 
 
 def log_chernoff(losses: LineSum, epsilon: float) -> float:
-    """Return an upper bound on log delta for an epsilon too large for a line."""
+    """Return Chernoff's bound on log delta, for an epsilon too large for a line."""
     far = 0.5 * LIMITS.largest_tilt
     while losses.places(far, 0.0) > 0.1 * LIMITS.terms and far > 1:
         far /= 10
@@ -286,8 +293,8 @@ def mgf_below(losses: LineSum, a: Array = CHERNOFF_POWERS) -> Array:
 def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS) -> Array:
     """Return Chernoff lower bounds on log power, accurate relative to 1 - power [C-9].
 
-    The test that rejects if L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1. It
-    misses with probability P(L <= t) <= e^{K(-a) + a t}, 0 < a < 1.
+    The test that rejects if L > t has a level of at most e^{K(-b) - (1 - b) t}, for 0 <= b < 1, and
+    a type II error of P(L <= t) <= e^{K(-a) + a t}, for 0 < a < 1.
 
     Args:
         most: upper bounds on K(-a) from `mgf_below`.
@@ -309,13 +316,13 @@ def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS)
 
 
 def line_at(losses: LineSum, epsilon: float, *, release: bool = True) -> Line | None:
-    """Return a line that suits ``epsilon``, or None if ``epsilon`` is too large.
+    """Return a line with narrow bounds at ``epsilon``, or None if ``epsilon`` is too large.
 
     Args:
         losses: the sum.
         epsilon: at least 0.
-        release: whether a tiny Gaussian release may be added. Without a release, the result is
-            also None if the decay of K does not certify a last node.
+        release: True if a tiny Gaussian release may be added. If False, the result is also None if
+            the decay of K does not certify a last node.
     """
     tilts, x = tilts_of(losses, epsilon)
     if epsilon > tilts.own.values[-1]:
@@ -338,9 +345,9 @@ def line_at(losses: LineSum, epsilon: float, *, release: bool = True) -> Line | 
 
 
 def _neighbor(epsilon: float, x: float) -> float:
-    """Round an epsilon, whose saddle is about e^x, so that near epsilons share a line.
+    """Return a rounded epsilon, so that near epsilons share a line. Its saddle is about e^x.
 
-    Delta changes by at most a quarter of an e-fold.
+    The rounding changes log delta by at most a quarter.
     """
     if epsilon <= 0:
         return epsilon
@@ -350,7 +357,7 @@ def _neighbor(epsilon: float, x: float) -> float:
 
 @array_cache
 def _line_of_cell(losses: LineSum, blocks: int, cell: int, release: bool) -> Line | None:
-    """Return a line, without a tiny release, that suits all epsilons of a cell."""
+    """Return a line without a tiny release for all epsilons of a cell (see `Tilts`), or None."""
     tilts = _tilts(losses, blocks)
     low, x, high = [tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0)]
     ends = [tilts.aim(low), tilts.aim(high)]
@@ -359,7 +366,7 @@ def _line_of_cell(losses: LineSum, blocks: int, cell: int, release: bool) -> Lin
 
 @array_cache
 def _line_at(losses: LineSum, epsilon: float, release: bool) -> Line | None:
-    """Return a line that suits one epsilon."""
+    """Return a line for one epsilon, or None."""
     tilts, x = tilts_of(losses, epsilon)
     aim = epsilon, min(tilts.log_terms(x, epsilon), 0.0)
     return _best_line(losses, tilts, x, aim, [aim], release, blurred=release)
@@ -399,7 +406,7 @@ def _best_line(
 
 
 def rough(losses: LineSum, epsilon: float) -> float:
-    """Estimate log delta(epsilon), from the bell shape of the terms around their saddle."""
+    """Estimate log delta(epsilon), from the bell shape of the integrand around its saddle."""
     tilts, x = tilts_of(losses, epsilon)
     return min(tilts.log_terms(x, epsilon), 0.0)
 
@@ -413,7 +420,7 @@ def rough_epsilon(losses: LineSum, log_delta: float) -> float:
 def line_for(
     losses: LineSum, log_delta: float, *, release: bool = True
 ) -> tuple[Line, float] | None:
-    """Return a line that suits the epsilon with this log delta, and the approximate epsilon.
+    """Return a line for the epsilon with this log delta, and the approximate epsilon.
 
     Return None if this epsilon is about 0.
     """
@@ -439,13 +446,13 @@ def line_for(
 
 
 def saddle(losses: LineSum, epsilon: float, largest: float = LIMITS.largest_tilt) -> float:
-    """Estimate the c > 0 that minimizes the convex K(c) - c epsilon - log c - log(c + 1)."""
+    """Estimate the saddle: the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1)."""
     tilts = tilts_of(losses, epsilon)[0]
     return min(math.exp(_steep_place(losses, tilts, epsilon, 0.0)), largest)
 
 
 class Row(NamedTuple):
-    """Represent a function of log c by its values and slopes at each tilt."""
+    """Represent a function of x = log c by its values and slopes at each tilt c."""
 
     values: list[float]
     slopes: list[float]
@@ -453,23 +460,23 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tilts:
-    """Store K and functions of K at a row of tilts c, to steer searches. Nothing is certified.
+    """Hold K and functions of K at increasing tilts c, to steer searches. Nothing is certified.
 
-    Between two tilts, functions of x = log c are cubic. Cells divide the epsilons: a line that
-    suits the middle of a cell suits the entire cell.
+    Between two tilts, functions of x = log c are interpolated by cubics. The epsilons are divided
+    into cells: a line for the middle of a cell is good in the entire cell.
 
     Args:
-        blocks: number of blocks of tilts; 0 for tilts around one place.
+        blocks: number of blocks of tilts; 0 for tilts around one x.
         first: binary logarithm of the first tilt.
-        complete: whether larger tilts are useless.
+        complete: True if no larger tilts are useful.
         rows: log c, K, mean, and variance.
         x: log c, rising.
         k: K.
         own: the epsilon whose saddle is c.
         depth: approximate -log delta at this epsilon, from the bell shape of the terms.
-        log_width: log width of the bell, log sqrt(2 pi bend).
-        cell: number of cells below c.
-        uneven: for each tilt, whether the cubic of ``own`` after it may be far off.
+        log_width: log sqrt(2 pi b), where b is the integrand's second log derivative at the saddle.
+        cell: number of cells below c, not rounded.
+        uneven: for each tilt, True if the cubic of ``own`` after it may be inaccurate.
     """
 
     blocks: int
@@ -521,11 +528,11 @@ class Tilts:
         return self.x[i] + s * size
 
     def log_terms(self, x: float, epsilon: float) -> float:
-        """Estimate the log of the sum of terms on the line c = e^x, from their bell shape."""
+        """Estimate the log of the sum over the line c = e^x, from the bell shape of its terms."""
         return self.at(self.k, x) - math.exp(x) * epsilon - self.excess(x)
 
     def excess(self, x: float) -> float:
-        """Estimate the log ratio of the terms to their sum, if their saddle is e^x."""
+        """Estimate log of (e^{K(c) - c epsilon} / sum of terms), if their saddle is c = e^x."""
         c = math.exp(x)
         return math.log(c * (c + 1)) + self.at(self.log_width, x)
 
@@ -541,9 +548,10 @@ class Tilts:
 
 
 def tilts_of(losses: LineSum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
-    """Return the tilts of a sum, and the place x = log c of an epsilon or a log delta.
+    """Return tilts of a sum, and x = log c of the saddle for an epsilon or a log delta.
 
-    If a cubic is too inaccurate, return only tilts around this place.
+    ``log_delta`` is used if ``epsilon`` is None. If the cubics are too inaccurate, return only
+    tilts around this x.
     """
     blocks = 1
     while True:
@@ -569,7 +577,7 @@ def tilts_of(losses: LineSum, epsilon: float | None, log_delta: float = 0.0) -> 
 def _uneven_tilts(
     losses: LineSum, blocks: int, epsilon: float | None, log_delta: float
 ) -> tuple[Tilts, float]:
-    """Return tilts around the place of an epsilon or a log delta, and this place."""
+    """Return tilts around the saddle for an epsilon or a log delta, and its x = log c."""
     x = _steep_place(losses, _tilts(losses, blocks), epsilon, log_delta)
     places = x + ABOUT
     while len(places) > len(FACTORS) + 1 and not _has_few_terms(
@@ -580,7 +588,7 @@ def _uneven_tilts(
 
 
 def _steep_place(losses: LineSum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
-    """Return the place of an epsilon or a log delta, by finer tilts and Newton's method."""
+    """Return x of the saddle for an epsilon or a log delta, by finer tilts and Newton's method."""
     row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
     i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
     low, high = tilts.x[i - 1], tilts.x[i]
@@ -624,7 +632,7 @@ def _tilts(losses: LineSum, blocks: int) -> Tilts:
 
 
 def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
-    """Return the tilts with the functions of K."""
+    """Return the tilts of ``rows`` (log c, K, mean, variance), with the functions of K."""
     x, k, mean, variance = rows
     c = np.exp(x)
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
@@ -657,7 +665,7 @@ def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Til
 
 
 def _bent(rows: Array) -> Array:
-    """Return True for each gap between tilts in which the saddle's epsilon rises unevenly."""
+    """Return True for each gap between tilts in which the epsilon of the saddle rises unevenly."""
     c, own, size = np.exp(rows[0]), _integrand_slope(rows), rows[0, 1:] - rows[0, :-1]
     steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
     rise = own[1:] - own[:-1]
@@ -673,19 +681,22 @@ def _neighbor_values(values: Array) -> tuple[Array, Array]:
 
 
 def _slopes(values: Array, size: Array) -> Array:
-    """Return a function's slopes: the mean of the slopes on both sides of each tilt."""
+    """Return a function's slope at each tilt, the mean of those in the gaps on either side."""
     left, right = _neighbor_values((values[1:] - values[:-1]) / size)
     return 0.5 * (left + right)
 
 
 def _monotone_row(values: Array, slopes: Array, size: Array) -> Row:
-    """Return a row with slopes limited to make each cubic monotone."""
+    """Return a row with ``slopes`` limited so that each cubic is monotone.
+
+    ``size``: widths of gaps.
+    """
     most = np.minimum(*_neighbor_values(3 * (values[1:] - values[:-1]) / size))
     return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
 
 
 def _first_block(losses: LineSum) -> tuple[int, Array]:
-    """Return the first tilt's binary logarithm, and rows that start at an epsilon below 0."""
+    """Return the binary log of the first tilt, and rows. The first saddle's epsilon is below 0."""
     least = _integrand_slope(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
     first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
     while True:
@@ -698,7 +709,7 @@ def _first_block(losses: LineSum) -> tuple[int, Array]:
 def _block(losses: LineSum, first: int, octaves: int) -> Array:
     """Return log c, K, mean, and variance at tilts from 2^first, shape (4, n).
 
-    Tilts are denser if functions bend. They end if K has too many terms or is not finite.
+    Tilts are denser where functions bend. They end where K has too many terms or is not finite.
     """
     exponents = first + 0.5 * np.arange(2 * octaves + 1)
     while len(exponents) > 2 and not _has_few_terms(losses, 2.0 ** float(exponents[-1])):
@@ -726,13 +737,13 @@ def _integrand_slope(rows: Array) -> Array:
 
 
 def _has_few_terms(losses: LineSum, c: float) -> bool:
-    """Return True if K has few terms."""
+    """Return True if K(c) has few terms, and c is not too large."""
     return c <= LIMITS.largest_tilt and losses.places(c, 0.0) <= 0.1 * LIMITS.terms
 
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """Set the place of a line, its epsilons, and its accuracy.
+    """Hold the requirements of a line: where it crosses, its epsilons, and its accuracy.
 
     Args:
         c: crossing of the line and the real axis.
@@ -747,7 +758,7 @@ class Aim:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """Store step and end of the nodes on the line c, and K at c and c'."""
+    """Hold the step ``h`` and the end of the nodes on the line Re z = c, and K at c and c'."""
 
     c: float
     h: float
@@ -766,16 +777,16 @@ class _Plan:
 
     @property
     def cost(self) -> float:
-        """Return the number of nodes times the digits that cancellation loses."""
+        """Return the number of nodes, increased by a constant, times the loss by cancellation."""
         return (self.count + LIMITS.cheap_nodes) * math.exp(min(self.excess, LIMITS.excess_efolds))
 
 
 def _best_plan(
     losses: LineSum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
 ) -> _Plan | None:
-    """Return the cheapest plan. The saddle is not always the best place.
+    """Return the cheapest plan of a line, or None. The saddle is not always the best c.
 
-    Off the saddle, terms outgrow their sum. Too much cancellation gains nothing.
+    Off the saddle, terms are larger than their sum, and cancellation loses digits.
     """
     best = None
     for place in _places(tilts, aim, 1 if losses.algebraic else len(FACTORS)):
@@ -802,11 +813,11 @@ def _best_plan(
 
 
 Place = tuple[float, float, float]
-"""A place c of a line, the c' for the terms n > 0, and the cost of the nodes."""
+"""The c of a line, the c' for the aliases n > 0, and the cost of the nodes."""
 
 
 def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
-    """Return places of a line at and below the saddle, cheapest first, by estimates of K [C-1]."""
+    """Return c of lines at and below the saddle, cheapest first, by estimates of K [C-1]."""
     epsilons, log_deltas = np.array(aim.ends).T
     c, others = aim.c * np.array(FACTORS[:most]), aim.c * PLACES
     others = others[others <= math.exp(tilts.x[-1])]
@@ -877,7 +888,7 @@ def _plan(
 
 
 def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
-    """Return the step that makes the terms n > 0 small enough, shape (c, others)."""
+    """Return the step that makes the aliases n > 0 small enough, shape (c, others)."""
     epsilons, log_deltas = np.array(aim.ends).T
     kernel = (k + log_kernel(others))[:, None]
     excess = kernel - np.multiply.outer(others, epsilons) - log_deltas
@@ -945,7 +956,7 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
 
 
 def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[float, float]:
-    """Return a height beyond which |phi| stays certified below e^-need, and the log bound on |phi|.
+    """Return a height beyond which |phi| is certified below e^-need, and the bound on log |phi|.
 
     Return an infinite height if no height is certified.
     """

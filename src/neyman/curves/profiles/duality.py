@@ -1,8 +1,9 @@
 """Compute power(level) = inf over epsilon of delta(epsilon) + e^epsilon level, with bounds.
 
 With t = e^epsilon, g(t) = delta + t level is convex. Any value of g is an upper bound on its
-minimum [DU-1]. Take t1 < t* < t2 with g(t1), g(t2) >= g(t*). The line through t1 and t* continues
-below g between t* and t2, and vice versa. This gives a lower bound with a second-order loss.
+minimum [DU-1]. Take t1 < t* < t2 with g(t1), g(t2) >= g(t*). The chord of g from t1 to t*,
+extended, is below g between t* and t2. Likewise, the extended chord from t2 to t* is below g
+between t1 and t*. This gives a lower bound with an error of second order.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Conjugate:
 
     Args:
         log_deltas: returns certified bounds on log delta at many epsilons.
-        place: epsilons, evenly spaced.
-        z: falling normal quantiles of the levels whose minimum is at these epsilons.
+        place: epsilons, evenly spaced, shape (n,).
+        z: decreasing normal quantiles of the levels whose g is smallest at these epsilons.
         enough: relative width of a power at which the search stops.
     """
 
@@ -52,7 +53,7 @@ class Conjugate:
         points: int = 400,
         enough: float = SEARCH_WIDTH,
     ) -> Conjugate:
-        """Prepare the levels whose minimum is between the epsilons ``low`` and ``high``."""
+        """Return a `Conjugate` for levels whose g is smallest between epsilons low and high."""
         epsilon = np.linspace(low, high, points)
         above = log_deltas(epsilon)[1]
         least = above[np.isfinite(above)].min(initial=0.0)
@@ -65,11 +66,11 @@ class Conjugate:
         return Conjugate(log_deltas, middle, z, enough)
 
     def reaches(self, log_level: float) -> bool:
-        """Return True if this level is not below the prepared levels."""
+        """Return True if this level is at least the smallest prepared level."""
         return bool(ndtri_exp(log_level) >= self.z[-1])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Return certified bounds; a lower bound is -inf if the points do not prove one."""
+        """Return certified bounds on log power; a lower bound is -inf if none is proven."""
         z = ndtri_exp(log_levels)
         star = cast(Array, np.interp(-z, -self.z, self.place))
         star = np.where(np.isfinite(star), star, self.place[0])
@@ -111,7 +112,10 @@ class Conjugate:
     def _narrow(
         self, star: Array, log_levels: Array, hazard: Array, best: Array, top: Array
     ) -> None:
-        """Narrow bounds in place by chords between points so near that only g's error matters."""
+        """Narrow ``best`` and ``top`` in place, by chords so short that only g's error matters.
+
+        They are lower and upper bounds on log power. The other arguments are as in `_reach`.
+        """
         width = top - best
         at = np.flatnonzero((width > CHORD_WIDTH) & (width < math.inf))
         if not len(at):
@@ -123,10 +127,10 @@ class Conjugate:
         best[at], top[at] = np.fmax(best[at], low), np.fmin(top[at], high)
 
     def chords(self, star: Array, offsets: Array, log_levels: Array) -> tuple[Array, Array, Array]:
-        """Return bounds from several points around each guess, and the best point.
+        """Return bounds on log power from several points around each guess, and the best point.
 
-        A convex function is above its extended chords. So between two points it is above the
-        chord extended from the left and the chord extended from the right.
+        A convex function is above its extended chords. Therefore, between two points, g is above
+        the chord extended from the left and the chord extended from the right.
 
         Args:
             star: guesses, shape (m,).
@@ -163,7 +167,7 @@ class Conjugate:
     def _around(
         self, star: Array, log_levels: Array, hazard: Array, times: float
     ) -> tuple[tuple[Array, Array], Array]:
-        """Return bounds from three points around each guess, and better guesses."""
+        """Return bounds on log power from three points around each guess, and better guesses."""
         below, above = self._line(star, log_levels)
         r = times * self._reach(star, log_levels, above, hazard, 6 * (above - below))
         r = np.minimum(r, 30.0)
@@ -189,7 +193,10 @@ class Conjugate:
 
     @staticmethod
     def _reach(star: Array, log_levels: Array, above: Array, hazard: Array, rise: Array) -> Array:
-        """Return the distances r at which log g rises by about half of ``rise``, curve r^2 / 2."""
+        """Return distances r from the minimum at which log g has risen by about ``rise`` / 2.
+
+        Near the minimum, log g rises by curve r^2 / 2, for r in epsilon.
+        """
         curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
         return np.sqrt((rise + 6e-15) / curve)
 
@@ -243,9 +250,10 @@ def log_power_near(
 def chord_ratio(left: Any, star: Any, right: Any) -> Any:
     """Return (t2 - t*) / (t* - t1) with t = e^epsilon, for three rounded epsilons.
 
-    The error is 7 units plus one unit of the distance r between epsilons. The other factor of the
-    product errs by 5 more. To cover this, bounds of g are wider than necessary by 4 units and one
-    unit of each epsilon, and r is at most the sum of two epsilons.
+    With r the largest distance between the epsilons, the ratio errs by 7 + r rounding units. The
+    caller multiplies it by a rise of g, with an error of 5 more units. Bounds of g have 4 units
+    more than necessary, plus one for each unit of epsilon, which covers both: r is at most the sum
+    of two epsilons.
     """
     return np.expm1(right - star) / -np.expm1(left - star)
 

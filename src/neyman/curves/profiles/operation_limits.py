@@ -1,4 +1,4 @@
-"""Limit the operations of an engine, with cheap bounds if the engine stops [C-14].
+"""Limit the operations of an engine, and give cheap bounds if it stops [C-14].
 
 Each engine answers within `engine_limit`: an operation beyond the question's limit raises
 `OperationLimit`. An engine that already has bounds returns these wider bounds. Otherwise, upper
@@ -54,9 +54,9 @@ class ExponentProfile(Profile):
 
     @cached_property
     def _exponents(self) -> tuple[Array, Array, Array]:
-        """Return tilts c, exponents A = K(c) + log kappa(c), and the rounding errors of A.
+        """Return tilts c, exponents A = K(c) + log kappa(c), and bounds on the rounding of A.
 
-        K(c) = log E[e^{cL}], and delta <= e^{A - c epsilon} [C-1].
+        K(c) = log E[e^{cL}], kappa as in `log_kernel`, and delta <= e^{A - c epsilon} [C-1].
         """
         none = np.zeros(0)
         try:
@@ -72,7 +72,7 @@ class ExponentProfile(Profile):
         return c[known], exponent[known], slack[known]
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta, from above by exponents, a proven mu, and the total variation."""
+        """Bound log delta. Upper bounds use exponents, a proven mu, and the total variation."""
         epsilons = np.asarray(epsilons, float)
         low, high = self._lower_infinite(len(epsilons)), np.zeros(len(epsilons))
         below = epsilons < 0
@@ -87,7 +87,7 @@ class ExponentProfile(Profile):
 
     @cached_property
     def _misses(self) -> Array | None:
-        """Return upper bounds on K(-a), a = `CHERNOFF_POWERS`; None if that takes too long."""
+        """Return upper bounds on K(-a), a in `CHERNOFF_POWERS`; None beyond the operation limit."""
         try:
             with engine_limit(), reserve(), np.errstate(all="ignore"):
                 most = mgf_below(self.losses)
@@ -96,9 +96,11 @@ class ExponentProfile(Profile):
         return most if np.all(np.isfinite(most)) else None
 
     def _lower_delta(self, epsilons: Array) -> Array:
-        """Return lower bounds P(L > t) - e^epsilon Q(L > t), from tests that reject if L > t.
+        """Return the log of lower bounds on delta, from tests that reject if L > t = epsilon + s.
 
-        t = epsilon + s. P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) is at most e^-t.
+        They are P(L > t) - e^epsilon Q(L > t), for some s > 0.
+
+        P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) is at most e^-t.
         """
         if self._misses is None:
             return np.full(len(epsilons), -math.inf)
@@ -138,7 +140,7 @@ class ExponentProfile(Profile):
         return np.minimum(np.minimum(high, self.losses.log_total_variation), 0.0)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log power: at least the level, at most delta + e^epsilon level by exponents."""
+        """Bound log power. Power is at least the level, and at most delta + e^epsilon level."""
         levels = np.asarray(log_levels, float)
         low, high = np.maximum(levels, self._lower_infinite(len(levels))), np.zeros(len(levels))
         if self._misses is not None:
@@ -167,7 +169,7 @@ class ExponentProfile(Profile):
 class LimitProfile(Profile):
     """Represent the profile of an engine that stops at the question's limit of operations.
 
-    Each question builds a new engine, so earlier questions cannot affect the answer.
+    For each question, a new engine is built, so earlier questions cannot affect the answer.
 
     Args:
         key: identifies the engine within a question. Profiles with equal keys share the engine.
@@ -199,7 +201,10 @@ class LimitProfile(Profile):
             return rest(self._rest)
 
     def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
-        """Return the engine's bounds. If the engine stopped, intersect with exponent bounds."""
+        """Return the engine's bounds. If it reached its limit of operations, use cheap bounds too.
+
+        The cheap bounds are those of `ExponentProfile`.
+        """
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
@@ -227,7 +232,7 @@ class LimitProfile(Profile):
         return self._ends(lambda profile: profile.log_powers(log_levels))
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
-        """Return True if the engine or an exponent certifies it."""
+        """Return True if the engine, or a cheap bound, certifies delta(epsilon) <= e^log_delta."""
         sure = self._ask_engine(lambda p: p.meets(epsilon, log_delta), lambda _: False)
         return sure or self._rest.log_delta(epsilon)[1] <= log_delta
 
@@ -267,7 +272,7 @@ class LimitProfile(Profile):
 
 
 def _log_mass(mass: float, side: int) -> float:
-    """Return log mass, rounded up (1) or down (-1), for a mass from a sum of logarithms."""
+    """Return log mass, rounded up (side 1) or down (-1), for a mass computed from a sum of logs."""
     return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
 
 

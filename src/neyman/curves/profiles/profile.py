@@ -1,8 +1,9 @@
-"""Define the privacy profile of one ordered pair (P, Q), the interface of every engine.
+"""Define the privacy profile of one ordered pair (P, Q): the interface of all computations.
 
     delta(epsilon) = H_{e^epsilon}(P || Q) = E_P[(1 - e^{epsilon - L})_+],    epsilon real
 
-L is the privacy loss. The conjugate is the power of the best test of null Q against alternative P:
+L is the privacy loss. The conjugate is the power of the best test of Q (null) against P
+(alternative):
 
     power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
 """
@@ -41,7 +42,7 @@ class Profile:
     """
 
     method: str
-    """Describe in words the engine that is asked first. The text never changes."""
+    """The method that is used first, in words. The text never changes."""
 
     engine: Engine = Engine.CLOSED_FORM
 
@@ -83,11 +84,11 @@ class Profile:
         return self.log_delta(epsilon)[1] <= log_delta
 
     def alone(self, epsilon: float) -> bool:
-        """Return True if the answer here certainly does not depend on other questions."""
+        """Return True if the answer at this epsilon certainly does not depend on other epsilons."""
         return self.engine == Engine.CLOSED_FORM
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Return a cheap upper bound on log delta(epsilon), or 0 without one.
+        """Return a cheap upper bound on log delta(epsilon), or 0 if there is none.
 
         Args:
             epsilon: a finite number.
@@ -96,7 +97,7 @@ class Profile:
         return 0.0
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """Return cheap upper bounds on log power, with 0 for a level without one."""
+        """Return cheap upper bounds on log power, 0 where there is none."""
         return np.zeros(len(log_levels))
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -104,7 +105,7 @@ class Profile:
         return 1.0
 
     def log_total_variation(self) -> float:
-        """Return an upper bound on log delta(0) that needs no search, or 0 without one."""
+        """Return an upper bound on log delta(0) that needs no search, or 0 if there is none."""
         return 0.0
 
     def from_above(self) -> Profile:
@@ -120,14 +121,15 @@ class Profile:
         return self
 
     def mu(self) -> Interval | None:
-        """Bound the smallest mu with power <= G_mu's power at every level; None if unknown."""
+        """Bound the smallest mu with power at most that of G_mu at every level, or None."""
         return None
 
 
 def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, Any]:
     """Bound log delta(epsilon), epsilon < 0, from bounds for the reversed pair at -epsilon.
 
-    H_{e^epsilon}(P || Q) = 1 - e^epsilon + e^epsilon H_{e^-epsilon}(Q || P). Numbers or arrays.
+    Arguments are numbers or arrays. H_{e^epsilon}(P || Q) = 1 - e^epsilon + e^epsilon
+    H_{e^-epsilon}(Q || P).
     """
 
     def value(log_delta: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Bound sums of publicly drawn losses if each draw nearly always picks the same loss [SA-8].
+"""Bound sums of randomly drawn losses if each draw nearly always gives the same loss [SA-8].
 
-Everyone sees which losses were drawn, so delta is the mean of the deltas given the draws. With
-probability 1 - m, under both distributions, every draw picks its likely loss. With delta' and
-power' of the likely losses alone,
+The draws are observed, so delta is the mean of the deltas given the draws. With probability 1 - m,
+under both distributions, every draw gives its likely loss. With delta' and power' of the likely
+losses alone,
 
     (1 - m) delta'(epsilon) <= delta(epsilon) <= delta'(epsilon) + m,
     (1 - m) power'(level) <= power(level) <= power'(level / (1 - m)) + m.
@@ -32,7 +32,7 @@ RULE_PRIORITY = 75
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when rare draws are bounded separately."""
+    """Limits that decide when rare draws are bounded separately."""
 
     probability: float = 1e-6  # largest probability of another draw, for narrow bounds
     # Largest m, as a share of delta, power, and 1 - power, for which the likely losses suffice.
@@ -48,7 +48,7 @@ class RareChoiceProfile(Profile):
 
     Args:
         likely: the profile of the sum of the likely losses.
-        rare: an upper bound on the probability m of any other draw, below 1.
+        rare: an upper bound on the probability m that some draw gives another loss, below 1.
         of_sum: builds the profile of the entire sum, for use if m is not small.
     """
 
@@ -78,7 +78,7 @@ class RareChoiceProfile(Profile):
         return self._ask_likely_losses(levels, low, high, least, lambda p, x: p.log_powers(x))
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Return the guess of the likely losses."""
+        """Return the guess from the likely losses alone."""
         return self._likely.epsilon_near(log_delta)
 
     def log_total_variation(self) -> float:
@@ -97,7 +97,11 @@ class RareChoiceProfile(Profile):
         least: Array,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        """Widen the bounds of the likely losses by m. If m is large, ask the profile of the sum."""
+        """Widen the bounds of the likely losses by m. Where m matters, use the profile of the sum.
+
+        low, high: bounds of the likely losses at ``places``. least: the numbers to which m is
+        compared. ask: asks a profile for bounds.
+        """
         high = self._move_up(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
         large = self._rare > LIMITS.mass_share * least

@@ -67,7 +67,7 @@ def rules() -> tuple[Rule, ...]:
 def select(composition: Composition) -> Profile:
     """Select the engine for a composition and return its privacy profile.
 
-    The first rule that applies decides:
+    The first rule that applies decides. "Held" means bounded; a "line" is a line of integration:
 
     - 10: nothing is released: perfect privacy.
     - 20: a part is not private at all: delta and power are 1.

@@ -591,7 +591,10 @@ class Tradeoff:
         return Bound(max(down(least), 0.0), min(up(most), 1.0), "lower", self.method)
 
     def advantage(self) -> Bound:
-        """Return the total variation distance, sup of power - level = delta(0); upper is safe."""
+        """Return the total variation distance delta(0), the largest power - level.
+
+        Upper is safe.
+        """
         return self.delta(0.0)
 
     def pure(self) -> Bound:

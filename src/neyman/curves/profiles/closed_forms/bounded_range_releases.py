@@ -30,7 +30,7 @@ FIRST_TILTS = np.geomspace(1e-4, 1e7, 160)  # tilts c to try first
 class EnvelopeProfile(Profile):
     """Compute the profile of one release of bounded range.
 
-    At each epsilon and each level, some mechanism attains it.
+    For each epsilon and each level, some mechanism of this range attains it.
 
     Args:
         exact: the range a.
@@ -81,8 +81,7 @@ class BoundedRangeProfile(Profile):
     """Bound the profile of several releases, some of bounded range.
 
     Two-point mechanisms give lower bounds. Upper bounds come from the envelope and, tighter for
-    many releases, from the worst K at every order c:
-    delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
+    many releases, from the worst K at every c: delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
 
     Args:
         losses: the sum.
@@ -121,7 +120,7 @@ class BoundedRangeProfile(Profile):
         return np.minimum(low, high), high
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log power by all bounds. Orders give power by duality."""
+        """Bound log power by all bounds. Those from K give power by duality."""
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         if self._side <= 0:
             low = np.max([p.log_powers(log_levels)[0] for p in self._lower], axis=0)
@@ -134,7 +133,7 @@ class BoundedRangeProfile(Profile):
         return self._upper.epsilon_near(log_delta)
 
     def _by_orders(self, epsilons: Array) -> Array:
-        """Return upper bounds on log delta, each from a suitable order; 0 if epsilon < 0."""
+        """Return upper bounds on log delta, each from a suitable c; 0 if epsilon < 0."""
         log_delta = np.zeros(len(epsilons))
         at = np.flatnonzero(epsilons >= 0)
         asked, c = epsilons[at], self._orders
@@ -163,7 +162,7 @@ class BoundedRangeProfile(Profile):
         return k + np.log1p(error) - move + kernel + slack
 
     def _dual(self, log_level: float) -> float:
-        """Return the least upper bound on log(delta + e^epsilon level) found over epsilon >= 0."""
+        """Return the smallest upper bound on log(delta + e^epsilon level) at some epsilons >= 0."""
         low, high = 0.0, max(-log_level, 1e-6)
         best = 0.0
         for _ in range(4):

@@ -153,9 +153,9 @@ def _mills_difference(a: float, mu: float) -> tuple[float, float]:
 class LaplaceProfile(Profile):
     """Compute the profile of two Laplace distributions with centers ``a`` scales apart.
 
-    delta(epsilon) = 1 - e^{(epsilon - a)/2} for |epsilon| <= a, and
-    power(level) = e^a level, 1 - e^-a / (4 level), or 1 - e^-a (1 - level). The second formula is
-    for levels between e^-a / 2 and 1/2 (Dong, Roth and Su 2022, proposition 2.7).
+    delta(epsilon) = 1 - e^{(epsilon - a)/2} for |epsilon| <= a. power(level) = e^a level below
+    level e^-a / 2, 1 - e^-a (1 - level) above level 1/2, and 1 - e^-a / (4 level) between (Dong,
+    Roth and Su 2022, proposition 2.7).
     """
 
     method = "closed form"
@@ -217,7 +217,7 @@ class GaussianMixtureProfile(Profile):
         ]
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta by two places y between which log R(y) certainly has the asked value."""
+        """Bound log delta by two points y between which log R(y) certainly is the needed loss."""
         epsilons = np.asarray(epsilons, dtype=float)
         removed = self._loss.removed
         low, high = self._places(epsilons if removed else -epsilons)
@@ -237,6 +237,8 @@ class GaussianMixtureProfile(Profile):
     def _largest_loss(self) -> float:
         """Return an upper bound on -log p_0, which no loss exceeds [SA-10].
 
+        p_0 is the weight of the normal at distance 0.
+
         The logarithm errs by 2 units of its size, and p_0 by one for each weight.
         """
         return -math.log(self._left) * (1 + 8 * UNIT) + 16 * UNIT * len(self._parts)
@@ -247,7 +249,7 @@ class GaussianMixtureProfile(Profile):
         return 16 * UNIT * (len(self._parts) + largest * np.abs(y) + largest**2)
 
     def _places(self, value: Array) -> tuple[Array, Array]:
-        """Return y with log R(y) certainly at most the value (-inf if none), and at least it."""
+        """Return y with log R(y) certainly <= ``value`` (-inf if none), and y with it >= that."""
         loss = self._loss
         smallest, largest = loss.distances[0], loss.distances[-1]
         low, high = -FAR_DEVIATIONS, FAR_DEVIATIONS + largest
@@ -274,7 +276,7 @@ class GaussianMixtureProfile(Profile):
         return np.where(certain, left, -math.inf), right
 
     def _at(self, y: Array) -> tuple[Array, Array]:
-        """Bound log delta at the loss of y."""
+        """Bound log delta at the loss of the outcome y, for each y."""
         removed = self._loss.removed
         terms = np.full((2, len(y), len(self._parts)), -math.inf)
         finite = np.nonzero(np.isfinite(y))[0]
@@ -309,8 +311,8 @@ class GaussianMixtureProfile(Profile):
 class CircularGaussianProfile(Profile):
     """Compute the profile of two shifts of Riemannian Gaussian noise on a circle.
 
-    delta(epsilon) is the integral of p (1 - e^{epsilon - L}) over the part of each arc with
-    L > epsilon, by Gauss-Legendre with positive terms [CI-5].
+    delta(epsilon) is the integral of p (1 - e^{epsilon - L}) over the points of each arc with L >
+    epsilon, by Gauss-Legendre quadrature with positive terms [CI-5].
     """
 
     method = "closed form"
@@ -359,7 +361,7 @@ def _log_excess(m: float, length: float, epsilon: float) -> Interval:
 
 
 class MixtureProfile(Profile):
-    """Compute the profile of a publicly drawn pair: delta is the mean over the pairs.
+    """Compute the profile of a pair that is drawn publicly: delta is the mean over all pairs.
 
     Args:
         parts: pairs (weight, profile). The weights sum to 1.
@@ -385,7 +387,7 @@ class MixtureProfile(Profile):
         return total[0] - slack[0], np.minimum(total[1] + slack[1], 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """Bound log power by duality: tests may divide the level among the pairs."""
+        """Bound log power by duality, since tests may divide the level among the pairs."""
         if log_level >= 0:
             return 0.0, 0.0
         if log_level == -math.inf:

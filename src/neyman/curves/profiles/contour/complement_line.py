@@ -1,8 +1,9 @@
-"""Compute 1 - delta by a contour integral between the poles -1 and 0, for powers near 1.
+"""Compute 1 - delta by an integral over a line between the poles -1 and 0, for powers near 1.
 
 1 - delta(eps) = E_P min(1, e^{eps - L}), whose transform in eps is -1 / (z (z + 1)) for -1 < Re z <
-0. The type II error at a level is the largest 1 - delta(eps) - e^eps level, a concave function of
-e^eps. Any value is a lower bound, and three points give an upper bound [C-10].
+0. The type II error at a level is the maximum over eps of 1 - delta(eps) - e^eps level, a concave
+function of e^eps. Its value at any eps is a lower bound, and values at three eps give an upper
+bound [C-10].
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from neyman.numerics.roots import zero
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the places and accuracy of lines for 1 - delta and type II errors."""
+    """Limits on the position and accuracy of lines for 1 - delta and type II errors."""
 
     pole_distance: float = 1e-7  # least distance of a line to a pole
     saddle_log_odds: float = 1e-4  # accuracy of a saddle's log-odds
@@ -48,21 +49,24 @@ POINT_DISTANCES = 10.0 ** np.arange(-7, 0)  # distances between the three points
 UNKNOWN = -math.inf, 0.0
 
 Gain = Callable[[Array], tuple[Array, Array]]
-"""Bounds at each epsilon on a function, concave in e^epsilon, that is at most the type II error."""
+"""A function that returns bounds on 1 - delta - e^eps level, scaled, at each epsilon."""
 
 
 @dataclass(frozen=True, eq=False)
 class ComplementLine:
-    """Represent a line by nodes z = c + i u with weights -e^{K(z) - K(c)} h / (pi z (z + 1)).
+    """Represent a line Re z = c by nodes z = c + i u, h apart, with weights.
+
+    The weight of z is -e^{K(z) - K(c)} h / (pi z (z + 1)).
 
     Args:
         c: crossing of the line and the real axis, -1 < c < 0.
         u: heights of the nodes, evenly spaced from 0.
         weight: complex weights, shape (n,).
         top: K(c).
-        fixed, moving: the error of the sum is at most fixed + moving |epsilon|.
-        aliases: c', K(c'), and 2 pi |c' - c| / h on both sides of c; shape (2, 3, m).
-        slack: error of K(c).
+        fixed, moving: the error of the sum over nodes is at most fixed + moving |epsilon|.
+        aliases: c', K(c'), and 2 pi |c' - c| / h for some c' on each side of c, which bound the
+            error of the step h; shape (2, 3, m).
+        slack: bound on the error of K(c).
     """
 
     c: float
@@ -88,14 +92,14 @@ class ComplementLine:
             return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def near(self, epsilon: float) -> float:
-        """Estimate log(1 - delta) to scale floats; 0 if unknown."""
+        """Estimate log(1 - delta), as a scale for floats; 0 if unknown."""
         value = float(self.log_complement(np.array([epsilon]))[1][0])
         return value if value > -1e300 else 0.0
 
 
 @array_cache
 def complement_line(losses: LineSum, epsilon: float) -> ComplementLine | None:
-    """Return a line that suits an epsilon, or None if it needs too many nodes."""
+    """Return a line with narrow bounds at an epsilon, or None if it needs too many nodes."""
     c = _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
@@ -121,7 +125,7 @@ def log_type_two_error(
     Args:
         losses: the sum.
         log_level: below 0, finite.
-        reverse: profile of the reversed losses, more accurate at levels near 1.
+        reverse: profile of the reversed losses, for levels near 1.
         lines: lines of earlier levels, for reuse. New lines are appended.
     """
     if log_level > LIMITS.high_log_level:
@@ -160,7 +164,7 @@ def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
 def _suitable(
     lines: list[ComplementLine], losses: LineSum, epsilon: float, width: float = LIMITS.line_width
 ) -> ComplementLine | None:
-    """Return a stored line whose bounds are narrower than ``width``, else a new line."""
+    """Return a stored line with bounds narrower than ``width`` at this epsilon, else a new line."""
     for line in reversed(lines):
         low, high = line.log_complement(np.array([epsilon]))
         if low[0] > -math.inf and high[0] - low[0] < width:
@@ -175,7 +179,8 @@ def _suitable(
 def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
     """Bound log(1 - power) by the largest e^eps (1 - level - delta'(-eps)) of the reversed pair.
 
-    ``missing`` is an estimate of the least delta'. A share 1 - level below it gives no bound.
+    delta' is the delta of the reversed pair, and ``missing`` an estimate of its least value. If 1 -
+    level is below this value, there is no bound.
     """
     share = -math.expm1(log_level)
     if share <= missing:
@@ -193,7 +198,7 @@ def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interva
 
 
 def _best(gain: Gain, star: float, scale: float) -> float:
-    """Estimate the epsilon at which a gain is largest."""
+    """Estimate the epsilon at which ``gain`` is largest, from a guess and a distance around it."""
     for _ in range(LIMITS.zooms):
         places = star + scale * TILT_GRID
         k = int(np.argmax(gain(places)[0]))
@@ -205,7 +210,7 @@ def _best(gain: Gain, star: float, scale: float) -> float:
 
 
 def _largest(gain: Gain, star: float) -> Interval:
-    """Bound the log of the largest gain, from a point and neighbors at several distances."""
+    """Bound the log of the largest ``gain``, from its values at ``star`` and around it."""
     for distance in CLOSER:
         star = _vertex(gain, star, distance)
     low, high = (float(v[0]) for v in gain(np.array([star])))
@@ -224,9 +229,9 @@ def _largest(gain: Gain, star: float) -> Interval:
 
 
 def _vertex(gain: Gain, star: float, distance: float) -> float:
-    """Return the vertex of the parabola through three points, clipped to their range.
+    """Return the vertex of a parabola through ``gain`` at ``star`` and ``distance`` on either side.
 
-    Return the middle point if there is no vertex.
+    Clip it to this range. Return ``star`` if there is no vertex.
     """
     low = gain(star + distance * np.array([-1.0, 0.0, 1.0]))[0]
     bend = float(low[0] - 2 * low[1] + low[2])
@@ -237,7 +242,7 @@ def _vertex(gain: Gain, star: float, distance: float) -> float:
 def _gain(
     line: ComplementLine, epsilon: Array, log_level: float, base: float
 ) -> tuple[Array, Array]:
-    """Bound 1 - delta - e^eps level, divided by e^base."""
+    """Bound (1 - delta - e^eps level) / e^base at each epsilon."""
     below, above = (v - base for v in line.log_complement(epsilon))
     taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
     size = 2 + np.abs(epsilon) + abs(log_level) + abs(base)
@@ -251,7 +256,7 @@ def _gain(
 
 
 def _crossing(function: Callable[[float], float]) -> float:
-    """Estimate the c in (-1, 0) at which a falling function crosses 0, or an end if it does not.
+    """Estimate the c in (-1, 0) at which a falling ``function`` crosses 0; an end if it does not.
 
     Lines are valid at any c. A better c needs fewer nodes.
     """
@@ -263,7 +268,7 @@ def _crossing(function: Callable[[float], float]) -> float:
 
 
 def _tilt(s: float) -> float:
-    """Return -1 / (1 + e^s), which rises from -1 to 0."""
+    """Return c = -1 / (1 + e^s), which rises from -1 to 0 with s."""
     return -1 / (1 + math.exp(s))
 
 
@@ -276,14 +281,14 @@ def _deviation(losses: LineSum, c: float) -> float:
 
 
 def _rough(losses: LineSum, c: float, epsilon: float) -> float:
-    """Estimate log(1 - delta), from the bell shape of the terms around the saddle c."""
+    """Estimate log(1 - delta), from the bell shape of the integrand around the saddle c."""
     k, _, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
     return k - c * epsilon - math.log(-c * (c + 1)) - 0.5 * math.log(math.tau * bend)
 
 
 def _log_rejected(losses: LineSum, c: float) -> float:
-    """Estimate log Q(L > t), with t the mean loss under the tilt c."""
+    """Estimate log Q(L > t), where t is the mean loss under the tilt c."""
     k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     return k - (c + 1) * mean - math.log(1 + (c + 1) * math.sqrt(math.tau * variance))
 

@@ -1,10 +1,10 @@
-"""Compute the profile of a sum by conditioning on its parts with listed atoms [CD-1].
+"""Compute the profile of a sum, given the outcomes of its parts with listed atoms [CD-1].
 
-    delta(epsilon) = sum over k of p_k delta_rest(epsilon - l_k) + the listed parts' infinite mass
+    delta(epsilon) = sum over k of p_k delta_rest(epsilon - l_k) + infinite mass of listed parts
 
-The atoms (l_k, p_k) are the losses and masses of the listed parts' sum. Nothing is discretized, so
-the result is as accurate as the profile of the rest. Atoms with a tiny weight under a tilt are
-replaced by a Chernoff bound.
+The atoms (l_k, p_k) are the losses and masses of the sum of the listed parts. Nothing is
+discretized, so the result is as accurate as the profile of the rest. Atoms with a tiny weight under
+a tilt are replaced by a Chernoff bound.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from neyman.numerics.rounding import above, known
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which atoms to condition on, and the tilts. Other values also give valid bounds."""
+    """Limits on the atoms to list, and on the tilts. All values give valid bounds."""
 
     atoms: int = 1 << 9  # largest number of atoms for one release with a closed form
     least_weight: float = 1e-18  # least tilted weight of an atom, relative to the largest
@@ -45,13 +45,13 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """Store the atoms of the listed parts.
+    """Hold the atoms of the sum of the listed parts.
 
     Args:
         loss, log_p: losses and log masses of the atoms.
         place: bound on the error of a loss.
         slack: bounds on the errors of log masses.
-        log_rest: log of R. The omitted atoms add at most R e^{-tilt epsilon} to delta.
+        log_rest: log of a number R: the omitted atoms add at most R e^{-tilt epsilon} to delta.
         tilt: the tilt under which atoms are selected.
     """
 
@@ -71,7 +71,7 @@ class ConditionedProfile(ContourProfile):
         listed: parts whose sums are available atom by atom.
         rest: all other parts, without infinite losses.
         profile: profile of the rest.
-        limits: sets which atoms to condition on.
+        limits: decides which atoms to list.
     """
 
     patient = False
@@ -106,7 +106,7 @@ class ConditionedProfile(ContourProfile):
         return low, high
 
     def _atoms(self, tilt: float) -> _Given:
-        """Return atoms for about this tilt. Any tilt is valid."""
+        """Return the atoms selected under about this tilt. Any tilt is valid."""
         tilt = 2.0 ** round(math.log2(tilt))
         if tilt not in self._given:
             self._given[tilt] = self._new_atoms(tilt)
@@ -167,10 +167,10 @@ class ConditionedProfile(ContourProfile):
 def conditioned(
     losses: Composition, most: float, profile_of: Callable[[Composition], Profile] = select
 ) -> ConditionedProfile | None:
-    """Return the profile conditional on all listed parts.
+    """Return the profile of a sum, given all parts whose sums can be listed.
 
-    Return None if no part or every part is listed, if the atoms are more than ``most``, or if
-    another part has an infinite loss.
+    Return None if no part or every part can be listed, if there are more than ``most`` atoms, or if
+    another part has infinite loss.
     """
     listed: list[tuple[Loss, int]] = []
     rest: list[tuple[Loss, int]] = []

@@ -1,4 +1,7 @@
-"""Compute a privacy profile by contour integrals of e^{K(z) - epsilon z}, K(z) = log E[e^{zL}]."""
+"""Compute a privacy profile by integrals of e^{K(z) - epsilon z} over lines in the complex plane.
+
+K(z) = log E[e^{zL}].
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ from neyman.numerics.rounding import above, log_complement
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when to try a line, and when its answer suffices."""
+    """Limits that decide when to try a line, and when its answer suffices."""
 
     grid_releases: int = 64  # largest number of releases for which a grid is accurate enough
     useless_width: float = 1e-2  # width of log delta beyond which another engine answers
@@ -80,7 +83,7 @@ HALF = np.array([0.5])  # first power of e^-L for Chernoff's bound on a power
 
 
 class ContourLines(Protocol):
-    """Describe one or more lines that together give delta near an epsilon."""
+    """Describe one or more lines of integration that together give delta near an epsilon."""
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -89,11 +92,11 @@ class ContourLines(Protocol):
 
     @property
     def bump(self) -> Array | None:
-        """Return weights for the possible effect of a tiny release; None without a release."""
+        """Return weights that bound the effect of an added tiny release; None without one."""
         ...
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Return certified bounds at each epsilon. They may be wide."""
+        """Return certified bounds on log delta at each epsilon. They may be wide."""
         ...
 
     def width(self, epsilon: float) -> float:
@@ -102,14 +105,14 @@ class ContourLines(Protocol):
 
 
 class ContourProfile(Profile):
-    """Compute the privacy profile of a sum of losses by contour integrals.
+    """Compute the privacy profile of a sum of losses by integrals over lines.
 
     Args:
         losses: the sum.
         backward: returns the profile of the reversed losses.
         infinite, supremum: mass of infinite loss, and largest finite loss.
         log_top: lower bound on the log mass of the largest finite loss.
-        release: whether a line without a certified end may add a tiny Gaussian release.
+        release: True if a line without a certified end may add a tiny Gaussian release.
     """
 
     good = LIMITS.reuse_width
@@ -137,7 +140,7 @@ class ContourProfile(Profile):
         self._most_below: dict[int, Array] = {}  # bounds on K(-a), by the number of powers a
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta at many epsilons, each by a suitable line."""
+        """Bound log delta at many epsilons, each by a line that is accurate there."""
         above = epsilons >= 0
         if len(epsilons) and np.logical_and.reduce(above):
             return self._above_zero(epsilons)
@@ -190,7 +193,7 @@ class ContourProfile(Profile):
         return _plus(low, high, self._infinite)
 
     def _chernoff_bound(self, epsilons: Array) -> Array:
-        """Return Chernoff bounds at a few tilts, for epsilons without a good line [C-1]."""
+        """Return Chernoff bounds on log delta, for epsilons without a good line [C-1]."""
         places: list[float] = np.quantile(epsilons, SADDLE_SHARES).tolist()
         saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
         c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
@@ -198,9 +201,9 @@ class ContourProfile(Profile):
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
     def _exponents(self, tilts: Sequence[float] | Array) -> tuple[Array, Array, Array]:
-        """Return tilts c, exponents A = K(c) + log kappa(c), and the rounding errors of A [C-1].
+        """Return tilts c, exponents A = K(c) + log kappa(c), and bounds on their rounding [C-1].
 
-        delta <= e^{A - c epsilon}.
+        delta <= e^{A - c epsilon}. `log_kernel` defines kappa.
         """
         c = np.asarray(tilts, float)
         k, error = self._losses.mgf(c)
@@ -210,14 +213,18 @@ class ContourProfile(Profile):
 
     @cached_property
     def _powers(self) -> tuple[Array, Array, Array]:
-        """Return exponents at tilts that do not depend on epsilon."""
+        """Return `_exponents` at fixed tilts."""
         tilts = BOUND_TILTS
         while len(tilts) and self._losses.places(float(tilts[-1]), 0.0) > LIMITS.bound_terms:
             tilts = tilts[:-1]
         return self._exponents(tilts)
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Return Chernoff's bound [C-12], near a normal distribution's or the sum's saddle."""
+        """Return Chernoff's bound on log delta [C-12].
+
+        Its tilt is near the saddle of a normal distribution or, if this exceeds ``enough``, of the
+        sum.
+        """
         if self._infinite:
             return 0.0
         if epsilon >= self._supremum:
@@ -233,16 +240,16 @@ class ContourProfile(Profile):
         return high
 
     def _exponent(self, epsilon: float, c: float) -> float:
-        """Return Chernoff's bound on log delta at tilts near c."""
+        """Return the best Chernoff bound on log delta at tilts near c."""
         tilts, log_most, slack = self._exponents(c * AROUND)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(np.minimum.reduce(exponent)), 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """Return Chernoff bounds on log power, the least delta(epsilon) + e^epsilon level [C-12].
+        """Return Chernoff bounds on log power, the minimum of delta + e^epsilon level [C-12].
 
-        With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), power is at most
-        (1 + 1 / c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
+        With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), power is at most (1 + 1 /
+        c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
         """
         if self._infinite:
             return np.zeros(len(log_levels))
@@ -256,7 +263,7 @@ class ContourProfile(Profile):
         return np.where(inside, np.minimum((exponent + slack).min(axis=1), 0.0), 0.0)
 
     def _hopeless(self, epsilons: Array) -> Array:
-        """Return True near a failure, or between two failures without a good line between them."""
+        """Return True for epsilons near a failure, or between two failures and no good line."""
         if not self._beside or not self._failures:
             return np.zeros(len(epsilons), bool)
         failures = np.array([-math.inf, *sorted(self._failures), math.inf])
@@ -288,18 +295,18 @@ class ContourProfile(Profile):
         return self._lines[-1]
 
     def alone(self, epsilon: float) -> bool:
-        """Return True if all answers so far came from this epsilon's line."""
+        """Return True if all answers so far came from the line of this epsilon."""
         if len(self._lines) != 1 or len(self._lines[0][0].lines) != 1:
             return False
         line = line_at(self._losses, epsilon, release=not self._beside)
         return self._lines[0][0].lines[0] is line
 
     def _about(self, place: float) -> float:
-        """Return the distance from its place within which a line is about as good as any."""
+        """Return the distance from its epsilon ``place`` up to which a line is about the best."""
         return 0.01 * (1 + place)
 
     def _farthest(self, place: float) -> float:
-        """Return the largest distance from its place at which a line is asked."""
+        """Return the largest distance in epsilon from its ``place`` at which a line is used."""
         return math.inf
 
     def _ask(
@@ -310,7 +317,11 @@ class ContourProfile(Profile):
         high: Array,
         wanting: Array,
     ) -> None:
-        """Narrow the ``wanting`` bounds in place, and unmark those that are narrow enough."""
+        """Narrow bounds in place by a ``known`` line, and unmark those that are narrow enough.
+
+        known: the line, its epsilon, and its width there. wanting: True for bounds that are too
+        wide.
+        """
         overhead(LIMITS.question_operations)
         line, place, own = known
         at = (wanting & (np.abs(epsilons - place) <= self._farthest(place))).nonzero()[0]
@@ -388,7 +399,7 @@ class ContourProfile(Profile):
         return np.maximum(low, least_power), np.minimum(high, 0.0)
 
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
-        """Narrow bounds on log powers near 1 in place, by bounds on 1 - power [C-10]."""
+        """Narrow bounds on log power in place, where ``asked``, by bounds on 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
             try:
                 charge(LIMITS.search_operations)
@@ -419,7 +430,10 @@ class ContourProfile(Profile):
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)
 
     def _conjugate(self, log_level: float) -> Conjugate:
-        """Return a conjugate that reaches the level. Build a new one only for a smaller level."""
+        """Return a `Conjugate` that reaches the level.
+
+        Build a new one only if this level is smaller.
+        """
         known = in_question((self, "conjugates"), list[Conjugate])  # each holds this profile
         if not known or not known[-1].reaches(log_level):
             lowest = -self._backward().epsilon_near(LIMITS.least_shared_log_level)
@@ -428,7 +442,7 @@ class ContourProfile(Profile):
         return known[-1]
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Estimate the epsilon with this log delta, on a line that suits it."""
+        """Estimate the epsilon with this log delta, by a line."""
         if self._infinite:
             if log_delta <= math.log(self._infinite):
                 return 1.0
@@ -449,10 +463,11 @@ def _width(low: Array, high: Array) -> Array:
 
 
 def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
-    """Return the bounds after adding ``mass`` to the bounded numbers.
+    """Return bounds on log(x + mass), from bounds on log x.
 
-    Errors: the log of the mass, 2 units of its size; the mass of a sum of losses, 6 units of its
-    size; the log of the sum, which is not farther from 0, 4 units plus 2 of its size.
+    Errors in rounding units: 2 relative units for the log of the mass; 6 relative units for the
+    mass of a sum of losses; 4 units plus 2 relative units for the log of the sum, which is no
+    farther from 0.
     """
     if not mass:
         return low, np.minimum(high, 0.0)
@@ -466,7 +481,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
 
     Args:
         losses: the sum.
-        release: whether a line may add a tiny Gaussian release.
+        release: True if a line may add a tiny Gaussian release.
     """
 
     def backward() -> Profile:
@@ -483,7 +498,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
 
 @array_cache
 def smooth(losses: Composition) -> bool:
-    """Return True if K decays enough for the contour, or K is cheap for a tiny release."""
+    """Return True if e^K decays enough for integrals over lines, or K is cheap far out."""
     if (
         any(x.costly for x, _ in losses.parts)
         and sum(n for _, n in losses.parts) <= LIMITS.grid_releases

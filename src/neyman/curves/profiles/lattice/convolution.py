@@ -1,7 +1,7 @@
-"""Compute profiles of sums of losses with atoms, exactly or between two grids.
+"""Compute profiles of sums of losses with atoms, exactly or between two sums on a grid.
 
-`exact_profile` is for losses on a common lattice that is not too fine, or with few sums.
-`dots_profile` is for a few releases whose K is costly, and for independent checks.
+`exact_profile` is for losses on a common lattice that is not too fine, or whose sums have few
+values. `dots_profile` is for a few releases whose K is costly, and for independent checks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
 def dots_profile(
     losses: Composition, points: int | None = None, limits: Limits = LIMITS
 ) -> LatticeProfile:
-    """Return the profile between a dominating and a dominated sum on a grid of about ``points``."""
+    """Return the profile between a dominating and a dominated sum, on grids of about ``points``."""
     between = partial(_bracket_atoms, losses, points or limits.grid_places, limits)
     return _profile(losses, between, "lattice, connecting the dots", Engine.GRID, limits)
 
@@ -126,7 +126,7 @@ def _reach(losses: Composition, limits: Limits) -> float:
 
 
 def _points(losses: Composition, limits: Limits) -> float:
-    """Return the number of points of the exact common lattice, or inf without one."""
+    """Return the number of points of the exact common lattice, or inf if there is none."""
     known: list[Fraction] = []
     for loss, _ in losses.laws:
         step = loss.step

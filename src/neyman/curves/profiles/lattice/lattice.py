@@ -1,14 +1,14 @@
-"""Compute profiles of losses with atoms, composed exactly or between two grids.
+"""Compute profiles of losses with atoms, composed exactly or between two sums on a grid.
 
-The engine centers the weights, tilted by e^{cL}, at the queried loss. So even a tiny answer is
-relatively accurate. If the losses share a lattice, or have few sums, `above` and `below` are one
-exact measure. Otherwise they are two bounds from connecting the dots. All answers use three running
-sums over the losses l_k, from the largest downward,
+The weights are multiplied by e^{cL}, with the tilt c chosen so that they are centered at the
+queried loss. In this way, even a tiny answer is relatively accurate. If the losses share a lattice,
+or have few sums, one exact measure answers. Otherwise, a dominating and a dominated measure give
+two bounds. All answers use three running sums over the losses l_k, from the largest downward,
 
     P_k = P(L >= l_k),    Q_k = Q(L >= l_k),    D_k = delta(l_k),
 
-of non-negative terms only: D_{k-1} = D_k + Q_k (e^{l_k} - e^{l_{k-1}}), likewise in between. The
-best test at a level between Q_k and Q_{k-1} has power P_k + (level - Q_k) e^{l_{k-1}}.
+of non-negative terms only: D_{k-1} = D_k + Q_k (e^{l_k} - e^{l_{k-1}}), and likewise for an epsilon
+between. The best test at a level between Q_k and Q_{k-1} has power P_k + (level - Q_k) e^{l_{k-1}}.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from neyman.numerics.rounding import log_add, log_complement
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the cost of lattices and sums, and the search for tilts. All values give valid bounds."""
+    """Limits on lattices and sums, and on the search for tilts. All values give valid bounds."""
 
     grid_places: int = 1 << 17  # most places of a grid between two distributions
     cell_efolds: float = 5.0  # largest tilt of weights within a cell of a coarse grid
@@ -70,11 +70,11 @@ SPAN_EFOLDS = 600.0  # e-folds that one stretch of running sums covers
 LEAST_WEIGHT = 1e-300
 
 Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
-"""A function that returns bounds from one measure, for the losses that the mask selects."""
+"""A function that returns bounds from one measure, for the queried losses that a mask selects."""
 
 
 def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
-    """Estimate the tilt, above -1, whose mean is the threshold of a level.
+    """Estimate the tilt above -1 whose mean loss is the threshold of the test at a level.
 
     If the distribution under the tilt c were normal, with mean m and variance v, then Q(L >= m)
     would be e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
@@ -108,10 +108,10 @@ def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Tails:
-    """Store logarithms of running sums of weights p and Q-weights p e^-l at losses l.
+    """Hold logarithms of running sums of weights p and p e^-l at losses l, and of delta.
 
-    Entry k of `p` and `q` sums all places from k on. Entry k of `delta` is delta at place k. The
-    last entry is an empty sum. Entries below `first` are not computed.
+    Entry k of `p` and `q` is the sum over the losses from l_k on. Entry k of `delta` is delta at
+    l_k. The last entry is an empty sum. Entries below `first` are not computed.
     """
 
     p: Array
@@ -121,7 +121,7 @@ class _Tails:
 
     @staticmethod
     def of(loss: Array, weight: Array, tilt: float) -> _Tails:
-        """Return the sums for tilted weights p e^{tilt l}, in stretches that do not overflow."""
+        """Return the sums for tilted weights p e^{tilt l}, in pieces that do not overflow."""
         n = len(loss)
         p, q, delta = (np.full(n + 1, -math.inf) for _ in range(3))
         end, ahead = n, (-math.inf, -math.inf, -math.inf)
@@ -155,7 +155,7 @@ class _Tails:
         return _Tails(p, q, delta, end)
 
     def delta_at(self, epsilon: Array, k: NDArray[np.intp], next_loss: Array) -> Array:
-        """Return log delta at epsilons not above place k, but above place k - 1."""
+        """Return log delta at epsilons in [l_{k-1}, l_k]. ``next_loss`` is l_k."""
         gap = np.minimum(epsilon - next_loss, 0.0)
         with np.errstate(divide="ignore"):
             rest = np.log(-np.expm1(gap))
@@ -163,14 +163,17 @@ class _Tails:
 
 
 def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
-    """Return log(delta + Q (e^loss - e^epsilon)): log delta at an epsilon before the next loss."""
+    """Return log delta at an epsilon below ``loss``: log(delta + Q (e^loss - e^epsilon)).
+
+    delta and Q are those at ``loss``, given by their logs.
+    """
     if loss <= epsilon or log_q == -math.inf:
         return log_delta
     return log_add(log_delta, log_q + loss + math.log(-math.expm1(epsilon - loss)))
 
 
 def _from_above(x: Array) -> Array:
-    """Return sums from each place upward. Two rounds of about sqrt(n) terms limit the rounding."""
+    """Return the sums of x from each index on. Two rounds of about sqrt(n) terms limit rounding."""
     n = len(x)
     size = math.isqrt(n) + 1
     rows = np.zeros(size * size)
@@ -183,7 +186,7 @@ def _from_above(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Represent one bounding measure by composed, tilted weights and their errors."""
+    """Represent one measure (exact, dominating, or dominated) by tilted weights and errors."""
 
     loss: Array
     weight: Array
@@ -197,7 +200,7 @@ class Side:
 
     @staticmethod
     def of(measure: Atoms | Discretization, tilt: float) -> Side:
-        """Return the weights of a measure, without those that underflow."""
+        """Return the side of a measure, without weights that underflow."""
         lattice = isinstance(measure, Atoms)
         loss = measure.points() if lattice else measure.loss
         # Empty places of a coarser lattice need no entry. Subnormal weights count as omitted.
@@ -244,7 +247,10 @@ class Side:
         return _Tails.of(self.loss, self.weight * self.relative, self.tilt)
 
     def _even_noise(self, tilt: float, loss: Array, count: Array, *, delta: bool) -> Array:
-        """Return the log of the absolute errors' sum at ``count`` places from a loss up [ES-7]."""
+        """Return the log of the sum of absolute errors at ``count`` losses from ``loss`` up [ES-7].
+
+        If ``delta``, each has the factor 1 - e^{epsilon - l} of delta.
+        """
         if not self.absolute:
             return np.full(np.shape(loss), -math.inf)
         sums = np.maximum(count, 0).astype(float)
@@ -257,7 +263,7 @@ class Side:
             return np.log(sums * ((1 + 1e-9) * self.absolute)) - tilt * loss
 
     def _tail_noise(self, k: int) -> Interval:
-        """Return the logarithms of the errors of P_k and Q_k."""
+        """Return the logarithms of bounds on the errors of P_k and Q_k."""
         count, at = np.array([len(self.loss) - k]), self.loss[[min(k, len(self.loss) - 1)]]
         p = self._even_noise(self.tilt, at, count, delta=False)
         q = self._even_noise(self.tilt + 1, at, count, delta=False)
@@ -268,7 +274,7 @@ class Side:
 
     @cached_property
     def rounding(self) -> float:
-        """Return the relative rounding error of running sums, with exponents up to the span."""
+        """Return the relative rounding error of running sums and their exponents."""
         reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
         stretches = min(math.ceil(reach / SPAN_EFOLDS) + 1, LIMITS.stretches)
         return (
@@ -277,17 +283,17 @@ class Side:
 
     @cached_property
     def _tail_logs(self) -> tuple[Array, Array]:
-        """Return -log Q(L >= l_k) and -log delta(l_k) from the first known place on."""
+        """Return -log Q(L >= l_k) and -log delta(l_k), unscaled, for k from ``tails.first`` on."""
         first = self.tails.first
         return -self.tails.q[first:], -self.tails.delta[first:]
 
     def place_of_level(self, log_level: float) -> int:
-        """Return the first place k with Q(L >= l_k) at most the level."""
+        """Return the first index k with Q(L >= l_k) at most the level."""
         place = np.searchsorted(self._tail_logs[0], self.log_scale - log_level, side="left")
         return self.tails.first + int(place)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Estimate the epsilon with this log delta, by interpolation between two places."""
+        """Estimate the epsilon with this log delta, by interpolation between two losses."""
         place = np.searchsorted(self._tail_logs[1], self.log_scale - log_delta, side="left")
         k = self.tails.first + int(place)
         if k == self.tails.first or k >= len(self.loss):
@@ -301,7 +307,10 @@ class Side:
 
     @np.errstate(invalid="ignore", over="ignore")  # overflow of sums
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
-        """Bound the logs of sums of p (1 - e^{epsilon - l}) over l > epsilon, shape (n,)."""
+        """Bound log delta of the finite losses at each epsilon, shape (n,) each.
+
+        delta is the sum of p (1 - e^{epsilon - l}) over the losses l > epsilon.
+        """
         overhead(10 * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")
         # Places have errors. Include all places that may be above epsilon.
@@ -327,7 +336,7 @@ class Side:
     def _around(
         self, value: Array, error: Array, epsilon: Array, sizes: Array
     ) -> tuple[Array, Array]:
-        """Return bounds from the logs of a value and its error, plus omitted weight."""
+        """Return bounds on log delta from logs of a sum and its error, and omitted weight."""
         # Overflowed sums give trivial bounds.
         lost = ~((value < math.inf) & (error < math.inf))
         value, error = np.where(lost, -math.inf, value), np.where(lost, -math.inf, error)
@@ -345,9 +354,9 @@ class Side:
     def log_power(self, log_level: float) -> Interval:
         """Bound the log power of the best test at this level, for the finite losses.
 
-        For any place k, P_k + (level - Q_k) e^{l_{k-1}} is an upper bound: it is delta + e^epsilon
-        level at epsilon = l_{k-1}. For the right k, it is the power. If an error of Q selects a
-        neighbor of k, the excess is at most this error times e^loss, because power is concave.
+        For any k, P_k + (level - Q_k) e^{l_{k-1}} is an upper bound: it is delta + e^epsilon level
+        at epsilon = l_{k-1}. For the right k, it is the power. If an error of Q leads to another k,
+        the excess is at most this error times e^loss, because power is concave.
         """
         k = self.place_of_level(log_level)
         if k <= self.tails.first:
@@ -372,12 +381,12 @@ class Side:
         return float(bounds[0][0]), float(bounds[1][0])
 
     def log_miss(self, log_level: float) -> tuple[Interval, float]:
-        """Bound log(1 - power) at a level, and estimate the loss at the threshold [ES-6].
+        """Bound log(1 - power) at a level, and estimate the threshold of its test [ES-6].
 
-        Under a tilt in (-1, 0), the null's upper tail and the alternative's lower tail are sums of
-        falling terms, so both are relatively accurate. Let B_k = P(L < l_k). The miss is convex in
-        the level: B_k + e^{l_k} (Q_k - level) is a lower bound for every k. The test that rejects
-        from l_k on, with Q_k certainly at most the level, gives an upper bound.
+        Under a tilt in (-1, 0), the upper tail of Q and the lower tail of P are sums of falling
+        terms, so both are relatively accurate. Let B_k = P(L < l_k). 1 - power is convex in the
+        level, so B_k + e^{l_k} (Q_k - level) is a lower bound for every k. The test that rejects
+        for losses from l_k on, with Q_k certainly at most the level, gives an upper bound.
         """
         center, c = self.moments[0], self.tilt
         sums = self._miss_sums
@@ -416,10 +425,10 @@ class Side:
 
     @cached_property
     def _miss_sums(self) -> tuple[Array, Array, Array, Array, Array, Array] | None:
-        """Return places, weights, and sums with errors, for `log_miss` at every level.
+        """Return losses, weights, and sums with their errors, for `log_miss` at every level.
 
-        The sums are the null's tail from each place on, and the alternative's mass below it, in
-        units at the center. Return None if no place is near enough to avoid overflow.
+        The sums are the mass of Q from each loss on, and the mass of P below it, both scaled by
+        their factors at the center. Return None if no loss is near enough to avoid overflow.
         """
         center, c = self.moments[0], self.tilt
         away = self.loss - center
@@ -438,7 +447,10 @@ class Side:
         return loss, weight, size, q_error, below, b_error
 
     def _spread(self, sizes: float) -> float:
-        """Return the relative error of sums, places, and exponents, for both P and Q."""
+        """Return the relative error from sums, losses, and exponents, for both P and Q.
+
+        ``sizes``: total size of other rounded exponents.
+        """
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
 
 
@@ -446,8 +458,10 @@ class LatticeProfile(Profile):
     """Compute the privacy profile of a loss from tilted weights.
 
     Args:
-        compose: tilt -> (dominating, dominated) weights; the same object if exact.
-        tilt_for: epsilon -> a tilt that centers the loss at epsilon (any tilt is valid).
+        compose: function of a tilt that returns (dominating, dominated) weights; one object twice
+            if exact.
+        tilt_for: function of epsilon that returns a tilt under which the mean loss is epsilon (any
+            tilt is valid).
         infinite: mass of infinite loss.
         supremum: largest finite loss; if finite, the curve has finitely many corners.
         method: description of the method, in words.
@@ -455,7 +469,7 @@ class LatticeProfile(Profile):
         losses: the sum, whose moments guide tilts. Without it, searches start at tilt 0.
         log_top: lower bound on the log mass of the largest finite loss.
         largest: the largest tilt.
-        few: True if the sums are exact and few. Then no tilt is more accurate than 0.
+        few: True if the sums are exact and few. Then the tilt 0 is the most accurate.
         limits: limits of cost and searches.
     """
 
@@ -495,7 +509,7 @@ class LatticeProfile(Profile):
         return self._sides[-1]
 
     def _nearest_sides(self, epsilon: float) -> tuple[Side, Side]:
-        """Return the bounding measures centered nearest to epsilon; compute them if none exist."""
+        """Return the two measures centered nearest to epsilon. Compute them if none exist."""
         if not self._sides:
             self._add(self._first_tilt(epsilon))
         return min(self._sides, key=lambda sides: _distance(sides, epsilon))
@@ -507,7 +521,7 @@ class LatticeProfile(Profile):
         return max(self._tilt_for(epsilon), 0.0)
 
     def _flat(self) -> tuple[Side, Side]:
-        """Return the bounding measures without a tilt, accurate for probabilities not too small."""
+        """Return the two measures without a tilt, accurate unless probabilities are tiny."""
         return next((s for s in self._sides if s[0].tilt == 0), None) or self._add(0.0)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -522,7 +536,7 @@ class LatticeProfile(Profile):
         return self._with_infinite(low, high)
 
     def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
-        """Return answers at several losses, each under a tilt that suits it."""
+        """Return bounds at several losses, each from measures centered near it."""
         low, high = np.full(len(losses), -math.inf), np.zeros(len(losses))
 
         def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
@@ -570,7 +584,7 @@ class LatticeProfile(Profile):
         return low, high
 
     def _power_beyond(self, threshold: float, log_level: float) -> Interval:
-        """Bound log power at a level whose threshold is about ``threshold``."""
+        """Bound log power at a level whose test has about the threshold ``threshold``."""
 
         def question(side: Side, _at: NDArray[np.bool_]) -> tuple[Array, Array]:
             low, high = side.log_power(log_level)
@@ -589,7 +603,7 @@ class LatticeProfile(Profile):
         return np.minimum(low, 0.0), np.minimum(high, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """Bound log power, that of the best test by Neyman and Pearson."""
+        """Bound log power of the best test (Neyman and Pearson)."""
         if log_level >= 0:
             return 0.0, 0.0
         low = high = -math.inf
@@ -650,7 +664,7 @@ class LatticeProfile(Profile):
         return tilt_of_level(self._losses, log_level, self._largest)
 
     def _log_miss(self, log_level: float, tilt: float) -> Interval:
-        """Bound log(1 - power), under a tilt that centers the loss at the threshold."""
+        """Bound log(1 - power), under a tilt whose mean loss is near the test's threshold."""
         low, high, ends = -math.inf, 0.0, (-1.0, 0.0)
         tilt = min(max(tilt, self._limits.least_tilt - 1), -self._limits.least_tilt)
         for _ in range(self._limits.miss_tilts):
@@ -676,7 +690,7 @@ class LatticeProfile(Profile):
         return low, high
 
     def _miss_sides_near(self, tilt: float) -> tuple[Side, Side]:
-        """Return the bounding measures under this tilt or a tilt with a near center."""
+        """Return the two measures under this tilt, or stored ones with a center near its own."""
 
         def away(sides: tuple[Side, Side]) -> float:
             return abs(sides[0].tilt - tilt) * sides[0].moments[1]
@@ -688,7 +702,7 @@ class LatticeProfile(Profile):
         return near
 
     def _known_threshold(self, log_level: float) -> float | None:
-        """Return the threshold of the level if a computed measure determines it, else None."""
+        """Return the threshold of the level's test if a computed measure has it, else None."""
         for sides in self._sides:
             side = sides[0]
             k = side.place_of_level(log_level)
@@ -699,7 +713,7 @@ class LatticeProfile(Profile):
         return None
 
     def _threshold(self, log_level: float, tilt: float | None) -> float:
-        """Estimate the loss above which the null's mass is the level."""
+        """Estimate the threshold: the loss above which the mass of Q is the level."""
         if tilt is None:
             side = self._flat()[0]
         else:
@@ -774,18 +788,18 @@ class LatticeProfile(Profile):
 
 
 def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
-    """Return the distance of epsilon from the center, in deviations."""
+    """Return the distance of epsilon from the center of the measures, in standard deviations."""
     center, deviation = sides[0].moments
     return abs(epsilon - center) / (deviation + 1e-300)
 
 
 def _reach(sides: tuple[Side, Side]) -> float:
-    """Return the distance, in deviations, within which other tilts are not better."""
+    """Return the distance from the center, in deviations, within which no tilt is better."""
     return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
 
 
 def _cumulative_sums(weight: Array) -> Array:
-    """Return, for each place, the sum of all places below it."""
+    """Return, for each index, the sum of all weights before it."""
     return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
 
 
