@@ -1,11 +1,12 @@
-"""Split a sum into brackets by largest step, with a vertical line in the z plane for each.
+"""Split a sum of steps into brackets by its largest step, with a line of integration for each.
 
-With mu_j the distribution of a step whose loss a window cuts at level l_j,
+A window cuts off the losses of a step above a level l_j. With mu_j the measure of the step that
+remains, for increasing levels, and mu_last the entire step,
 
     mu^{*T} = mu_0^{*T} + sum over j of (mu_j^{*T} - mu_{j-1}^{*T}):
 
-the bulk, plus, for each level, the sums whose largest step is near the level. Each bracket is a
-positive measure [LS-2], so the bounds of a vertical line (`contour_line`) apply to it. See
+the bulk, plus, for each level, the sums whose largest step is near the level. Each term (bracket)
+is a positive measure [LS-2], so the bounds of a vertical line (`contour_line`) apply to it. See
 docs/certificates/largest-step.md for the derivation.
 """
 
@@ -28,7 +29,7 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True)
 class Limits:
-    """Set place, accuracy, and cost of lines for brackets."""
+    """Limits on the position, accuracy, and cost of lines for brackets."""
 
     error_efolds: float = 27.0  # aliasing and truncation stay below e^-27 of delta
     guess_stride: int = 4  # stride of the nodes to guess a bracket's transform
@@ -52,17 +53,19 @@ SHARES = (1.0, 2.0)  # heights of y over a, for bounds on the decay
 
 @dataclass(eq=False)
 class BracketSum:
-    """Compute the transform of one bracket: F = product of M_high^n - product of M_low^n [LS-2].
+    """Compute the transform of one bracket, F = product of M_high^n - product of M_low^n [LS-2].
 
-    Without levels, F is the transform of the entire sum.
+    M_low and M_high are the transforms of a step cut at the bracket's two levels, and n its count.
+
+    Without levels, F is that of the entire sum.
 
     Args:
         nodes: nodes of each step.
         variance: mu^2 of Gaussian noise besides the steps.
-        tilts: real tilts at which F is estimated.
+        tilts: real tilts c, increasing, at which F is estimated.
         most_nodes: most nodes of a line.
-        refined: whether the tilts are already concentrated near one epsilon.
-        beside: other losses, whose transform is one more factor [LS-11].
+        refined: True if the tilts are already concentrated near the best one for some epsilon.
+        beside: other losses, whose transform is a further factor [LS-11].
     """
 
     nodes: tuple[StepNodes, ...]
@@ -99,13 +102,19 @@ class BracketSum:
         return self.log_f - self.tilts * epsilon - np.log(self.tilts * (self.tilts + 1))
 
     def chernoff(self, epsilon: float) -> tuple[float, int]:
-        """Estimate the Chernoff bound on the log of the bracket's share of delta, and its tilt."""
+        """Estimate Chernoff's bound on the log of the bracket's share of delta.
+
+        Also return the index of its tilt.
+        """
         bound = self.log_f - self.tilts * epsilon + log_kernel(self.tilts)
         index = int(np.argmin(bound[: self._good]))
         return float(bound[index]), index
 
     def certain(self, epsilon: float) -> tuple[float, float]:
-        """Return a tilt c and a bound on log F(c). The share is at most kappa F e^{-c epsilon}."""
+        """Return a tilt c and an upper bound on log F(c).
+
+        The bracket's share of delta is at most kappa(c) F(c) e^{-c epsilon}.
+        """
         while True:
             index = self.chernoff(epsilon)[1]
             if index <= 1 or self._is_near(index):
@@ -123,7 +132,10 @@ class BracketSum:
         return False
 
     def log_f_above(self, index: int) -> float:
-        """Return an upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
+        """Return an upper bound on log F at a tilt, as F rises with each factor [LS-6].
+
+        ``index``: the index of the tilt.
+        """
         if index not in self._above:
             self._above[index] = self._log_f_above(float(self.tilts[index]))
         return self._above[index]
@@ -153,7 +165,7 @@ class BracketSum:
         return value + 16 * UNIT * (size + moved + abs(value))
 
     def _log_others(self, tilt: float) -> tuple[float, float]:
-        """Return an upper bound on K of all other losses, and the size of its terms."""
+        """Return an upper bound on K(tilt) of all other losses, and the size of its terms."""
         normal = 0.5 * self.variance * tilt * (tilt + 1)
         if self.beside is None:
             return normal, normal
@@ -161,7 +173,7 @@ class BracketSum:
         return normal + k + math.log1p(error), normal + abs(k)
 
     def log_decay(self, tilt: float, u: Array) -> Array:
-        """Return upper bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
+        """Return, for each u, an upper bound on log |F(tilt + iv)| for all v >= u [LS-5, LS-10]."""
         if self._falls is None or self._falls[0] != tilt:
             self._falls = tilt, self._new_falls(tilt)
         most = [float(np.logaddexp(*step.log_above(tilt))) for step in self.nodes]
@@ -191,7 +203,7 @@ class BracketSum:
         return best + self._log_others(tilt)[0] - 0.5 * self.variance * u * u + 1e-9
 
     def _new_falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
-        """Return the decay in u of each step's distribution and bracket, for each height of y."""
+        """Return bounds on the decay in u of each step's two measures, for some heights Im y."""
         falls: list[list[tuple[_Fall, _Fall]]] = []
         for share in SHARES:
             falls.append([])
@@ -204,14 +216,17 @@ class BracketSum:
 
     @staticmethod
     def _turn(step: StepNodes, tilt: float) -> float:
-        """Return the height u that minimizes 1 - u^2 V + u^4 E(L - L')^4 / 24, V the variance."""
+        """Return the u (turn) that minimizes 1 - u^2 Var(L) + u^4 E(L - L')^4 / 24."""
         variance, fourth = step.moments(tilt)
         return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
 
     def _by_moments(
         self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
     ) -> Array:
-        """Bound log |M| for every v >= u below the turn, given a bound beyond it; else inf."""
+        """Bound log |M| of a step for all v >= u, for each u below ``turn``; inf for the other u.
+
+        ``beyond``: a bound for all v beyond the turn.
+        """
         variance, fourth = step.moments(tilt)
         above = step.log_above(tilt)[1 if self.bulk else 0]
         square = np.where(u < turn, u * u, 0.0)
@@ -220,7 +235,7 @@ class BracketSum:
         return np.where(u < turn, np.maximum(near, beyond), math.inf)
 
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
-        """Return a height u beyond which |F| / (pi u) is below e^need, and its bound on log |F|."""
+        """Return a u beyond which |F| / (pi u) is below e^need, and a bound on log |F| there."""
         low, high, at_high = LIMITS.least_height, LIMITS.largest_height, math.inf
         for points in (20, 10):
             heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
@@ -239,7 +254,7 @@ class BracketSum:
     def plan(self, epsilon: float, log_delta: float, cancellation: float) -> LinePlan | None:
         """Plan a line with few nodes, or return None if every line has too many.
 
-        ``cancellation`` is the largest log ratio of its terms to their sum.
+        ``cancellation``: the largest log ratio of the terms of the line to their sum.
         """
         best: LinePlan | None = None
         spacings = self._spacings(epsilon, log_delta, cancellation)
@@ -268,7 +283,7 @@ class BracketSum:
         return best
 
     def _finer(self, epsilon: float) -> BracketSum:
-        """Return this bracket with denser tilts near the least terms."""
+        """Return this bracket with denser tilts near the one with the smallest terms."""
         k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
         low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, len(self.tilts)))
@@ -277,7 +292,10 @@ class BracketSum:
     def _spacings(
         self, epsilon: float, log_delta: float, cancellation: float
     ) -> list[tuple[float, int, int]]:
-        """Return spacings with indices of the line's and the aliases' tilts, the widest first."""
+        """Return spacings of nodes, the widest first, each with the indices of two tilts.
+
+        They are the tilt of the line and the tilt that bounds the aliases.
+        """
         tilts = self.tilts[: self._good]
         # The sum of the terms is about c times the terms.
         terms = self.log_terms(epsilon)[: self._good] + np.log(tilts)
@@ -300,7 +318,7 @@ class BracketSum:
         return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
 
     def built(self, plan: LinePlan) -> Line | None:
-        """Return the line of a plan of this bracket, or None if its sums are lost in rounding."""
+        """Return the line of a plan for this bracket, or None if its sums are lost in rounding."""
         index, other, h, end, decay = plan.index, plan.other, plan.h, plan.end, plan.decay
         c, top = float(self.tilts[index]), float(self.log_f[index])
         heights = h * np.arange(math.ceil(end / h) + 1)
@@ -322,7 +340,7 @@ class BracketSum:
         return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
 
     def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
-        """Return F(c + iu) / e^top and its error bound [LS-6], or None if lost in rounding."""
+        """Return F(c + iu) / e^top and its error bound [LS-6], or None if rounding hides F."""
         sums = [step.line(c, u) for step in self.nodes]
         bulk = self.bulk
         lost = [s.bracket_error[0] == 1.0 for s in sums]
@@ -422,7 +440,9 @@ class LinePlan:
 
 @dataclass(frozen=True, eq=False)
 class Telescope:
-    """Represent lines for one epsilon and its neighbors, whose sum is delta [LS-7].
+    """Represent one line per bracket for epsilons near one epsilon.
+
+    Their values sum to delta [LS-7].
 
     Args:
         lines: one line per bracket that matters.
@@ -471,7 +491,7 @@ class Telescope:
 
 @dataclass(frozen=True, eq=False)
 class _Fall:
-    """Bound a sum of waves: e^{terms} fall at least by e^{-u angle}, and the rest is constant."""
+    """Bound a sum of waves at height u by e^rest + the sum of e^{terms - u angle}."""
 
     terms: Array
     angle: Array
@@ -479,7 +499,10 @@ class _Fall:
 
     @staticmethod
     def of(terms: Array, angle: Array) -> _Fall:
-        """Group neighbors with nearly equal angles, and use the smallest angle of each group."""
+        """Return a bound with fewer terms: those with nearly equal angles are added.
+
+        Each group of adjacent terms has its smallest angle.
+        """
         used = terms > float(terms.max()) - LIMITS.falling_efolds
         if not used.any():
             return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
@@ -493,7 +516,7 @@ class _Fall:
         return _Fall(sums, np.minimum.reduceat(angle, starts), rest)
 
     def below(self, u: Array) -> Array:
-        """Return log upper bounds on the sum at each u."""
+        """Return the log of an upper bound on the sum at each u."""
         moved = log_sum(self.terms - np.multiply.outer(u, self.angle))
         return np.logaddexp(moved, self.rest)
 

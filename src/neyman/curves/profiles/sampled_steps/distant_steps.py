@@ -1,9 +1,9 @@
-"""Bound sums of Gaussian steps on samples if the two normals hardly overlap, by a mean over counts.
+"""Bound sums of Gaussian steps on samples, by a mean over counts, if normals hardly overlap.
 
-An outcome nearly always reveals whether its step used the record. So the sum of the losses is
-nearly that of k Gaussian steps and constants, with k binomial. Bounds are valid for every distance
-of the normals, and narrow for distances above about 12. See docs/certificates/largest-step.md
-[LS-12, LS-13] for the derivation.
+The outcome of a step nearly always reveals whether the step used the record. Therefore, the sum of
+the losses is nearly that of k Gaussian steps and of constants, with k binomial. Bounds are valid
+for every distance of the normals, and narrow for distances above about 12. See
+docs/certificates/largest-step.md [LS-12, LS-13] for the derivation.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ RULE_PRIORITY = 94
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when to ask the engine, and its range. All values give valid bounds.
+    """Limits on when to use this method, and on its range. All values give valid bounds.
 
     Args:
-        least_distance: least distance of the two normals, in standard deviations, for the rule.
-        sure_distance: distance from which no other engine is better: Phi(-9) is 1e-19.
-        most_counts: most counts to list for the rule.
-        enough_width: width of log delta beyond which the next engine is asked.
-        depth_efolds: initial minus log probability of the omitted counts.
-        deepest_efolds: largest minus log probability of the omitted counts.
-        moved_share: share of e^epsilon that bounds the contribution of pairs.
-        repeats: number of times this bound is inserted into itself.
-        cells: most cells of one array.
+        least_distance: smallest distance of the two normals, in standard deviations, for the rule.
+        sure_distance: distance from which no other method is better: Phi(-9) is 1e-19.
+        most_counts: most counts k to list for the rule.
+        enough_width: width of log delta beyond which the next method is asked.
+        depth_efolds: at first, omitted counts have a probability of e^-depth.
+        deepest_efolds: at last, omitted counts have a probability of e^-deepest.
+        moved_share: share of e^epsilon that bounds the contribution of pairs [LS-12].
+        repeats: how often this bound is inserted into itself.
+        cells: most entries of one array.
         farthest: largest epsilon. Larger epsilons use its bounds.
     """
 
@@ -70,7 +70,10 @@ SEARCH_HALVINGS = 60  # halvings in a search
 
 @dataclass(frozen=True)
 class _Counts:
-    """Store numbers k of steps with the record, log probabilities, errors, and the rest's log."""
+    """Hold counts k of steps that use the record, with log probabilities and their errors.
+
+    log_rest: log of the probability of all other counts.
+    """
 
     k: Array
     log_chance: Array
@@ -86,9 +89,9 @@ class DistantStepsProfile(Profile):
         rate: q, probability that a step uses the record.
         count: T, number of steps.
         variance: mu^2 of the other Gaussian noise.
-        order: "symmetric" for samples of a fixed size, or "one".
-        removed: for the order "one", whether the record is removed rather than added.
-        limits: limits of the engine.
+        order: "symmetric" for samples of a fixed size, or "one" for Poisson samples.
+        removed: for the order "one", True if the record is removed, False if it is added.
+        limits: limits of this method.
     """
 
     method, engine = "mean over the number of steps with the record", Engine.EXACT
@@ -148,7 +151,7 @@ class DistantStepsProfile(Profile):
         return self._known[depth]
 
     def _places(self, epsilon: Array, k: Array) -> tuple[Array, Array, Array]:
-        """Return epsilon minus constant losses, its error, and mu of the Gaussian; shape (m, n)."""
+        """Return epsilon minus constant losses, its error, and mu of k steps; shape (m, n)."""
         first, second = (self.count - k) * self._without, k * self._with
         place = epsilon[:, None] - (first + second)
         error = 8 * UNIT * (np.abs(epsilon)[:, None] + np.abs(first) + np.abs(second))
@@ -160,8 +163,9 @@ class DistantStepsProfile(Profile):
         Args:
             epsilon: shape (m,).
             counts: the listed counts.
-            is_known: whether the attacker knows which steps used the record. Then no loss is
-                constant. Otherwise, the lower bound subtracts the mass lost at the cut.
+            is_known: True if the attacker knows which steps used the record. Then no loss is
+                constant. If False, the lower bound subtracts the mass that is lost at the cut
+                between the normals.
         """
         k = counts.k
         place, moved, mu = self._places(epsilon, k)
@@ -236,8 +240,8 @@ class DistantStepsProfile(Profile):
     def _added_power(self, log_level: float) -> Interval:
         """Bound log power for additions.
 
-        The lower bound is a test that also requires no outcome beyond the cut. The upper bound is
-        the dual of the bound on delta.
+        The lower bound is the power of a test that also requires that no outcome is beyond the cut
+        between the normals. The upper bound is the dual of the bound on delta.
         """
         if not self._log_beyond < -1:
             return log_level, 0.0
@@ -273,10 +277,10 @@ class DistantStepsProfile(Profile):
         return low, high
 
     def _power_at_atom(self, log_level: float) -> Interval:
-        """Bound log power by the threshold at the loss of all steps without the record [LS-13].
+        """Bound log power by a threshold at the loss if no step uses the record [LS-13].
 
-        Bounds are accurate for 1 - power: the mass without the record in any step, minus the
-        rejected mass.
+        The bounds are accurate for 1 - power: the probability that no step uses the record, minus
+        the rejected mass.
         """
         start = self.count * self._without
         delta = self.log_delta(start)[1]
@@ -295,7 +299,7 @@ class DistantStepsProfile(Profile):
         return max(low - 4 * UNIT * abs(low), log_level), high * (1 - 4 * UNIT)
 
     def _threshold(self, log_level: float) -> float:
-        """Estimate the loss above which the null's mass is the level."""
+        """Estimate the loss t with Q(L > t) equal to the level."""
         depth = max(self.limits.depth_efolds, min(-log_level, self.limits.deepest_efolds))
         counts = self._counts(depth)
         total = self.count * self._without
@@ -314,7 +318,7 @@ class DistantStepsProfile(Profile):
         return sum(bisect(above, low, high, rounds=SEARCH_HALVINGS)) / 2
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta, by halving."""
+        """Guess the epsilon that has this log delta, by bisection."""
         high = 1.0
         while high < self.limits.farthest and self._middle(high) > log_delta:
             high *= 4

@@ -1,13 +1,13 @@
-"""Compute certified profiles of few steps on random samples from the density of the steps' sum.
+"""Compute certified profiles of few steps on random samples, from the density of their sum.
 
 Let A be the product of 1 / (1 - q) over steps, S the sum of X as in `log_sum_density`, and e^s the
 threshold. For the addition of a record,
 
     delta(epsilon) = E_Q[(e^s - e^S)_+] / e^s,  s = log A - epsilon
 
-is the integral of a positive density times e^{tau*} - e^tau, tau* = log(e^s - 1). Nothing cancels,
-so any delta is relatively accurate. With little noise, a line needs too many nodes for additions,
-but never for removals.
+is an integral over tau = log(e^S - 1) of a positive density times e^{tau*} - e^tau, with tau* =
+log(e^s - 1). Nothing cancels, so any delta is relatively accurate. With little noise, a line of
+integration needs too many nodes for additions, but never for removals.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range and size of a table of few steps."""
+    """Limits on the range and size of a table for few steps."""
 
     tail_efolds: float = 32.0  # e-folds below the answer at which a tail is cut off
     panels: int = 300
@@ -61,12 +61,12 @@ Steps = Sequence[tuple[Step, int]]
 
 
 class FewSteps:
-    """Tabulate the sum of few steps, for thresholds in a range.
+    """Tabulate the distribution of the sum of few steps, for thresholds tau* in a range.
 
     Args:
         steps: each distinct step with its count.
         low, high: range of tau*.
-        depth: approximate log of the least E_Q[(e^s - e^S)_+].
+        depth: approximate log of the smallest E_Q[(e^s - e^S)_+] in the range.
     """
 
     def __init__(self, steps: Steps, low: float, high: float, depth: float) -> None:
@@ -98,7 +98,10 @@ class FewSteps:
         return min(0.5 * mu, 0.6 * mu / math.sqrt(count), MAX_ANGLE / ELLIPSE_HEIGHT)
 
     def _range(self, steps: Steps, total: int, low: float, high: float) -> tuple[float, float]:
-        """Return the range of a part of the sum. The part has almost no mass left of the range."""
+        """Return the range of tau to tabulate for some of the steps. Almost no mass is left of it.
+
+        ``total``: the number of all steps. ``low`` and ``high``: the range for all steps.
+        """
         count = sum(n for _, n in steps)
         half = self._half(count)
         top = high + LIMITS.margin_half_panels * self._half(total)
@@ -128,7 +131,7 @@ class FewSteps:
     # Running sums
 
     def _accumulate(self) -> None:
-        """Compute bounds at each edge on the log mass below it, and on the answer at it."""
+        """Compute, at each panel edge, bounds on the log mass below it and on `log_value` there."""
         h = self._density
         # [FS-10] 32 nodes integrate polynomials of degree 63. Bound the rest of the exponential.
         c = np.maximum(np.abs(1 - h.slope) * h.half, 1e-3)
@@ -172,7 +175,10 @@ class FewSteps:
     def _integrals(
         self, panel: Array, start: Array, stop: Array, threshold: Array
     ) -> tuple[Array, Array]:
-        """Return log integrals of h and of h (e^threshold - e^tau) over parts of panels."""
+        """Return log integrals of the density h and of h (e^threshold - e^tau), from start to stop.
+
+        ``panel``: the index of the panel of each integral.
+        """
         h = self._density
         half = 0.5 * (stop - start)
         tau = start[:, None] + half[:, None] * (NODES + 1)
@@ -183,11 +189,11 @@ class FewSteps:
         return mass, np.asarray(logsumexp(log_h + log_w + gap, axis=1))
 
     def log_value(self, tau: Array) -> tuple[Array, Array]:
-        """Bound log E_Q[(e^s - e^S)_+] at the thresholds tau*."""
+        """Bound log E_Q[(e^s - e^S)_+] at thresholds tau* = ``tau``."""
         return self._sums(tau)[1]
 
     def log_mass(self, tau: Array) -> tuple[Array, Array]:
-        """Bound the log mass under Q below tau*."""
+        """Bound the log of Q(tau_S < tau), with tau_S = log(e^S - 1)."""
         return self._sums(tau)[0]
 
     def _sums(self, tau: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -216,7 +222,7 @@ class FewSteps:
 
 
 def log_left(steps: Steps, tau: float) -> float:
-    """[FS-9] Bound log Q(tau_S < tau): each b is below tau."""
+    """[FS-9] Bound log Q(tau_S < tau) from above: each b of `log_sum_density` is below tau."""
     return math.fsum(n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in steps)
 
 
@@ -227,7 +233,7 @@ def _log_gap(low: Array, high: Array) -> Array:
 
 
 def _end(bound: Callable[[float], float], start: float, level: float, step: float) -> float:
-    """Go from ``start`` in growing steps to a place with a bound of at most ``level``."""
+    """Go from ``start``, first by ``step``, to a point with ``bound`` at most ``level``."""
     at = start
     while bound(at) > level:
         at += step
@@ -307,7 +313,7 @@ class FewStepsProfile(ContourProfile):
         return True
 
     def _depth(self, tau: float) -> float:
-        """Estimate log E_Q[(e^s - e^S)_+] at tau from below: all steps below their share."""
+        """Estimate log E_Q[(e^s - e^S)_+] at tau from below, by all X below an equal share of s."""
         s = float(np.logaddexp(0.0, tau))
         place = float(_log_expm1(np.array([s / (1.5 * self._total)]))[0])
         mass = math.fsum(
@@ -317,7 +323,7 @@ class FewStepsProfile(ContourProfile):
         return s + max(math.log(-math.expm1(-s / 3)) + mass, rough(self._losses, epsilon) - 3)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta, by Newton's method on tables."""
+        """Guess the epsilon that has this log delta, by Newton's method in a table."""
         if log_delta <= LIMITS.least_log_delta or log_delta >= self._log_total:
             return 1.0
         epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
@@ -344,7 +350,7 @@ class FewStepsProfile(ContourProfile):
         return epsilon
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log power by the likelihood ratio test, with the threshold in a table."""
+        """Bound log power by the likelihood ratio test, whose threshold is found in a table."""
         answers = [self._power(float(v)) for v in log_levels]
         return np.array([a[0] for a in answers]), np.array([a[1] for a in answers])
 
@@ -368,7 +374,7 @@ class FewStepsProfile(ContourProfile):
         return (float(lower) - slack if fits else EMPTY), min(upper + slack, 0.0)
 
     def _level(self, table: FewSteps, tau: float) -> Interval:
-        """Bound the log level of the test with this threshold: (e^s F - G) / A.
+        """Bound the log level of the test with threshold ``tau``. The level is (e^s F - G) / A.
 
         F is the mass below tau, and G = E_Q[(e^s - e^S)_+].
         """
@@ -388,7 +394,7 @@ class FewStepsProfile(ContourProfile):
         return lower, less(s + high, least) - self._log_a + slack
 
     def _thresholds(self, log_level: float) -> tuple[float, float]:
-        """Return a range that contains the threshold of the test at this level."""
+        """Return a range of tau that contains the threshold of the test at this level."""
 
         def all_below(tau: float, *, shared: bool) -> float:
             b = _log_expm1(np.logaddexp(0.0, np.array([tau])) / self._total)[0] if shared else tau

@@ -1,9 +1,9 @@
 """Compute profiles of sums of losses with finitely many values off a lattice, by finite sums.
 
-Discrete noise on a sample has unequal gaps between its losses. Its characteristic function is a
-short sum that does not decay: it returns near 1 far out. But the mean of its square over any window
-is at most about its mean around 0. So the nodes themselves bound the terms beyond the last node of
-a line. Rare large losses are split off by size, as for Gaussian steps (`bracket_sum`). See
+Losses of discrete noise on a sample are unevenly spaced. Their characteristic function is a short
+sum that does not decay: it returns near 1 far out. But the mean of its squared size over any window
+is at most about the mean around 0. Therefore, the nodes of a line themselves bound the terms beyond
+the last node. Rare large losses are split off by size, as for Gaussian steps (`bracket_sum`). See
 docs/certificates/finite-values.md for the derivation.
 """
 
@@ -48,7 +48,7 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which losses are listed, and the range of bounds."""
+    """Limits on which losses are listed, and on the range of bounds."""
 
     values: int = 10_000  # values of one loss beyond which a grid is faster
     lattice_values: int = 4  # most values of a loss whose sums are nearly a lattice
@@ -63,15 +63,15 @@ WINDOWS = (1 + math.pi**2 / 6) / math.pi  # factor of a window's mean, over its 
 
 @dataclass(frozen=True, eq=False)
 class _FiniteSide:
-    """Store values of one loss under a tilt, up to the top of a bracket, with weights over M.
+    """Hold the values of one loss up to the top of a bracket, with tilted weights divided by M.
 
-    M is the transform at the tilt.
+    M is the sum of all these weights.
 
     Args:
         place, weight: values up to the bracket's bottom.
         upper_place, upper_weight: values in the bracket.
-        fixed: error of both sums at every height, relative to M.
-        sway: the same error per unit of height.
+        fixed: error of the sum below the bracket at every height, relative to M.
+        sway: additional error per unit of height.
         upper_error: error of the sum in the bracket.
     """
 
@@ -119,7 +119,7 @@ class _FiniteSide:
 
     @cached_property
     def alpha(self) -> float:
-        """Return the share of the bracket in M."""
+        """Return the share of M that is in the bracket."""
         return float(self.upper_weight.sum())
 
     @cached_property
@@ -132,19 +132,22 @@ class _FiniteSide:
         return float(self.weight @ (self.place - mean) ** 2) / total
 
     def below(self, u: Array) -> Array:
-        """Return the wave sum below the bracket minus its value at 0; u evenly spaced from 0."""
+        """Return the sum of waves below the bracket minus its value at 0.
+
+        u is evenly spaced from 0.
+        """
         if not len(self.place):
             return np.zeros(len(u), complex)
         return wave_sum(self.place, self.weight, u)
 
     def inside(self, u: Array) -> Array:
-        """Return the wave sum in the bracket minus its value at 0."""
+        """Return the sum of waves in the bracket minus its value at 0."""
         if not len(self.upper_place):
             return np.zeros(len(u), complex)
         return wave_sum(self.upper_place, self.upper_weight, u)
 
     def squares(self, start: float, step: float, count: int) -> Array:
-        """Return |m|^2 at start + k step, m the sum of waves below the bracket."""
+        """Return |m|^2 at start + k step for k < count. m is the sum of waves below the bracket."""
         if not len(self.place):
             return np.zeros(count)
         turned = self.weight * np.exp(1j * start * self.place)
@@ -152,7 +155,7 @@ class _FiniteSide:
         return np.abs(sums) ** 2
 
     def error(self, u: Array) -> tuple[Array, Array]:
-        """Return the errors of the sums below the bracket and in the bracket."""
+        """Return bounds on the errors of the sums of waves below the bracket and in it."""
         e = self.fixed + self.sway * u
         low, high = e, self.upper_error + np.zeros(len(u))
         if len(self.place):
@@ -164,9 +167,9 @@ class _FiniteSide:
 
 
 def _even_power_bound(chi: Array, alpha: float, count: int) -> Array:
-    """Return an upper bound on (chi + alpha)^count with positive coefficients in chi^2 [FV-2].
+    """Return an upper bound on (chi + alpha)^count, with positive coefficients in chi^2 [FV-2].
 
-    It rises with chi. The power counts as at least e^-60.
+    It rises with chi, and is at least e^-60.
     """
     if count == 0:
         return np.ones(len(chi))
@@ -191,11 +194,11 @@ def _even_power_bound(chi: Array, alpha: float, count: int) -> Array:
 
 
 def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[int]) -> Array:
-    """Return an upper bound on |F| over F at the tilt, which is a characteristic function [FV-2].
+    """Return an upper bound on |F| / (F at height 0) that is a characteristic function [FV-2].
 
     Args:
-        chis: |m| of each loss below the bracket, shape (m,) each.
-        alphas: share of each loss in the bracket; all 0 without a bracket.
+        chis: for each loss, the size of its sum of waves below the bracket, shape (m,).
+        alphas: `_FiniteSide.alpha` of each loss; all 0 without a bracket.
         counts: copies of each loss.
     """
     evens = [_even_power_bound(chi, a, n) for chi, a, n in zip(chis, alphas, counts, strict=True)]
@@ -222,12 +225,12 @@ def _log1m(alpha: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """Represent the sums with a largest step in (low, high], or up to ``high`` if low is -inf.
+    """Represent the sums whose largest term is in (low, high], or at most ``high`` if low is -inf.
 
     Args:
         parts: the losses with their counts.
         low, high: the ends of the bracket.
-        tilts: tilts at which the transform F is known.
+        tilts: increasing tilts at which the transform F is computed.
     """
 
     parts: Parts
@@ -243,7 +246,7 @@ class Bracket:
     @cached_property
     @np.errstate(over="ignore")  # an overflow means unknown
     def log_f(self) -> tuple[Array, Array]:
-        """Return log F at the tilts (a bound if low > -inf), and its error."""
+        """Return log F at the tilts (an upper bound if low > -inf), and its error."""
         total, error = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
         large = np.full(len(self.tilts), -math.inf)  # log mean number of steps in the bracket
         for v in self.values:
@@ -256,7 +259,7 @@ class Bracket:
         return np.where(known, total, math.inf), error + 8 * UNIT * np.abs(total) + 1e-10
 
     def chernoff(self, epsilon: float) -> tuple[float, int]:
-        """Return the least bound on log delta of the bracket, and the index of its tilt."""
+        """Return the smallest bound on log delta of the bracket, and the index of its tilt."""
         terms = self.log_f[0] - self.tilts * epsilon + log_kernel(self.tilts)
         k = int(np.argmin(terms))
         return float(terms[k]), k
@@ -267,7 +270,7 @@ class Bracket:
         return not any(np.any((v.place > self.low) & (v.place <= self.high)) for v in self.values)
 
     def bell(self, epsilon: float) -> float:
-        """Estimate log delta of the bracket, assuming bell-shaped terms near the least term."""
+        """Estimate log delta of the bracket, from the bell shape of the integrand at its saddle."""
         c = self.tilts
         terms = self.log_f[0] - c * epsilon - np.log(c) - np.log1p(c)
         k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
@@ -286,14 +289,14 @@ class Bracket:
         return float(self.tilts[k]), float(self.log_f[0][k] + self.log_f[1][k])
 
     def finer(self, epsilon: float) -> Bracket:
-        """Return this bracket with denser tilts near the least terms."""
+        """Return this bracket with denser tilts near the one with the smallest terms."""
         k = int(np.argmin(self.log_f[0] - self.tilts * epsilon - np.log1p(self.tilts)))
         low, high = self.tilts[max(k - 3, 0)], self.tilts[min(k + 3, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, LIKELY_SUMS_LIMITS.fine_tilts))
         return Bracket(self.parts, self.low, self.high, tilts)
 
     def line(self, epsilon: float, log_delta: float) -> Line | None:
-        """Return a line for an epsilon and a rough log delta, or None if rounding hides the sum."""
+        """Return a line for an epsilon with this rough log delta; None if rounding hides it."""
         log_f, log_error = self.log_f
         terms = log_f - self.tilts * epsilon
         fine = terms - np.log1p(self.tilts)
@@ -349,9 +352,10 @@ class Bracket:
 def _nodes(
     sides: Sequence[_FiniteSide], h: float, c: float, split: bool, goal: float
 ) -> tuple[Array, Array, Array, float] | None:
-    """Return heights, F over its value at the tilt, its error, and a bound on the omitted nodes.
+    """Return heights, F / (F at height 0), its error, and a bound on the omitted nodes; or None.
 
-    The bound is on the sum of |F| h / (pi u^2) over all omitted nodes.
+    The bound is on the sum of |F| h / (pi u^2) over all omitted nodes u. h: distance of nodes. c:
+    the tilt. split: True if the sides are of a bracket. goal: size of an acceptable bound.
     """
     counts = [s.count for s in sides]
     alphas = [s.alpha if split else 0.0 for s in sides]
@@ -388,7 +392,7 @@ def _nodes(
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """Store bounds on cells beyond the nodes.
+    """Hold bounds on cells: intervals of heights beyond the nodes.
 
     Args:
         edge: ends of the cells, shape (n + 1,).
@@ -408,7 +412,10 @@ class _Scan:
         end: float,
         h: float,
     ) -> _Scan:
-        """Scan cells from ``start`` to about ``end``. Cells widen up to a limit."""
+        """Return bounds on cells from ``start`` to about ``end``. Cells widen up to a limit.
+
+        h: distance of nodes.
+        """
         values = sum(len(s.place) for s in sides)
         spread = math.sqrt(max(1e-300, *(s.variance for s in sides)))
         sharp = math.sqrt(math.fsum(s.count * s.variance for s in sides))
@@ -443,7 +450,9 @@ def _over(
     step: Array,
     u: Array,
 ) -> Array:
-    """Return the majorant on cells that end at u, from the larger |m|^2 at the ends of each cell.
+    """Return the `majorant` on cells of width ``step`` that end at u.
+
+    ``squares``: the larger |m|^2 at the ends of each cell, for each loss.
 
     A square is at most its chord plus the largest second derivative times step^2 / 8 [FV-3].
     """
@@ -457,11 +466,11 @@ def _over(
 
 @dataclass(frozen=True, eq=False)
 class _FiniteNodes:
-    """Store F at evenly spaced heights of a line.
+    """Hold the sums of waves at evenly spaced heights of a line.
 
     Args:
         u: the heights.
-        bound, size: the majorant at the heights, and the majorant times the kernel.
+        bound, size: the `majorant` at the heights, and the same times the kernel of the integral.
     """
 
     u: Array
@@ -504,7 +513,10 @@ def _transform(
     alphas: Sequence[float],
     split: bool,
 ) -> tuple[Array, Array] | None:
-    """Return F over its value at the tilt, and a bound on its error [FV-1]."""
+    """Return F / (F at height 0), and a bound on its error [FV-1]; None if the error is too large.
+
+    waves, errors: values of `_FiniteSide` below the bracket and inside, for each loss.
+    """
     last = len(waves[0][0])
     low, gain = np.zeros(last, complex), np.zeros(last, complex)
     size, error, worst, missing = np.ones(last), np.zeros(last), np.zeros(last), 0.0
@@ -553,7 +565,7 @@ class FiniteStepsProfile(ContourProfile):
 
     @cached_property
     def _levels(self) -> list[float]:
-        """Return rising levels between values, then one just above all listed values, then inf."""
+        """Return increasing levels: between values, then just above all listed values, then inf."""
         top = float(self._places[-1])
         levels: list[float] = [math.inf, top + 1e-9 * abs(top) + 1e-300]
         positive = self._places[self._places > 0]
@@ -580,7 +592,10 @@ class FiniteStepsProfile(ContourProfile):
         return self._tables[key]
 
     def _split(self, epsilon: float) -> list[Bracket]:
-        """Return the brackets for an epsilon, split by level only if this gains enough."""
+        """Return the brackets for an epsilon.
+
+        The sum is split by levels only if this gains enough.
+        """
         *lower, top, end = self._levels
         levels = [*(x for x in lower if x > epsilon / LIKELY_SUMS_LIMITS.level_ratio), top]
         one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)
@@ -594,7 +609,7 @@ class FiniteStepsProfile(ContourProfile):
         return bool(one.chernoff(epsilon)[0] - total > LIKELY_SUMS_LIMITS.cancellation_efolds)
 
     def _rough(self, epsilon: float) -> float:
-        """Estimate log delta from the bell shapes of the brackets' terms."""
+        """Estimate log delta from `Bracket.bell` of each bracket."""
         return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
 
     def _line(self, epsilon: float) -> ContourLines | None:
@@ -655,7 +670,7 @@ class FiniteStepsProfile(ContourProfile):
         return None if line is None else self._add_line(line, epsilon)[0]
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log power at each level by deltas near its threshold, if that is above 0."""
+        """Bound log power at each level by deltas near its test's threshold, if above 0."""
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         for k, level in enumerate(log_levels.tolist()):
             t = self._threshold(level)

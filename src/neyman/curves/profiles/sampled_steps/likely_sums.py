@@ -1,8 +1,8 @@
 """List values of finite losses, and the likely sums of their copies.
 
-A few copies of a loss with finitely many values have few sums that matter above a place. The list
-starts with the largest values. It omits a partial sum (a beginning) if Chernoff's bound on all its
-continuations is negligible. See docs/certificates/finite-values.md for the derivation.
+A few copies of a loss with finitely many values have few sums that matter above some start. Sums
+are built from the largest values down. A partial sum (a beginning) is omitted if Chernoff's bound
+on all its continuations is negligible. See docs/certificates/finite-values.md for the derivation.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from neyman.numerics.power_sums import divergence, slow
 
 @dataclass(frozen=True)
 class Limits:
-    """Set places and sizes of lines and lists for finite sums.
+    """Limits on the position and size of lines and lists for finite sums.
 
     Args:
         digits_efolds: aliases, and terms beyond the nodes, should be below e^-digits of delta.
         level_ratio: ratio of successive levels.
         cancellation_efolds: largest log ratio of one line's bound to the bound by levels.
-        table_tilts, fine_tilts: tilts of a table, and of a table around its least terms.
+        table_tilts, fine_tilts: tilts of a table, and of a table around its smallest terms.
         most_nodes: most nodes of a line.
         most_terms, scan_terms: most nodes times values of a line, and of the cells of a scan.
-        scan_deviations: width of a cell times the deviation of a step. In a cell, |m|^2 bends by
-            less than a quarter of the squared width [FV-3].
+        scan_deviations: width of a cell times the deviation of a step. In a cell, |m|^2 differs
+            from its chord by less than a quarter of the squared width [FV-3].
         drop_efolds: weights below e^-drop of the largest weight are omitted.
         all_counts: most copies for which all counts of a value are tried.
-        depth_efolds: minus the log probability of the omitted counts.
+        depth_efolds: the probability of the omitted counts is e^-depth.
         least_efolds: a list omits beginnings below e^-least of delta.
         good_width: width of log delta at which a list needs no lines.
         most_ways, most_work, most_sums: for a list, approximate most ways, most beginnings tried,
@@ -77,12 +77,12 @@ SUM_ERROR_UNITS = 40  # error of NumPy's pairwise sum, in units
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Store the values of one loss that matter for tilts up to a limit.
+    """Hold the values of one loss that matter for tilts up to a limit.
 
     Args:
-        place, log_p: values in increasing order, and their log masses under P.
+        place, log_p: values of the loss in increasing order, and their log masses under P.
         relative: bound on the relative error of each mass.
-        moves: bound on the relative error of each place.
+        moves: bound on the relative error of each value.
         lost: pairs (a, l) for omitted masses, each at most e^{a + c l} under a tilt c.
         missing: the mass of infinite loss, if it and all other masses sum to 1; else None.
         count: number of copies in the sum.
@@ -97,7 +97,7 @@ class Values:
     count: int
 
     def log_mgf(self, tilts: Array, low: float, high: float) -> tuple[Array, Array, Array]:
-        """Return log M up to ``high``, its error, and a bound on the log share above ``low``.
+        """Return log M of values up to ``high``, its error, and a bound on the log share above low.
 
         M(c) = E[e^{cL}] at each tilt c.
         """
@@ -148,7 +148,7 @@ class Values:
         return k, error + missing, share
 
     def left_out(self, tilts: Array, low: float, high: float) -> Array:
-        """Bound the omitted mass between two places, under each tilt."""
+        """Bound the omitted mass with losses in (low, high], under each tilt."""
         log_mass, place = np.array(self.lost).reshape(-1, 2).T
         inside = (place > low) & (place <= high)
         exponent = log_mass[inside] + np.multiply.outer(tilts, place[inside])
@@ -157,7 +157,7 @@ class Values:
 
 @array_cache
 def values_of(loss: Part) -> Values | None:
-    """Return the values of one copy; None for a loss with a density or of another kind."""
+    """Return the values of one loss; None for a loss with a density, or of another kind."""
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
         relative = 4 * UNIT * (8 + np.abs(log_p))
@@ -194,12 +194,12 @@ def listed(parts: Parts) -> tuple[Values, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Store the sums that matter above a place, with their probabilities [FV-4].
+    """Hold the sums that matter for epsilons from ``start`` on, with their probabilities [FV-4].
 
     Args:
-        loss, chance: sums in falling order, and their probabilities.
+        loss, chance: sums in decreasing order, and their probabilities under P.
         relative, place: bounds on the relative errors of ``chance``, and on the errors of ``loss``.
-        start: the place.
+        start: the smallest epsilon.
         lost: bound on the contribution of all omitted sums to delta(start).
     """
 
@@ -249,7 +249,7 @@ class Listing:
 
 
 def _counts(left: Array, share: Array, count: int) -> Array:
-    """Return the likely counts of a value, at least 1, among the remaining terms.
+    """Return the likely numbers of copies of a value, at least 1, among the remaining terms.
 
     Args:
         left: number of remaining terms of each beginning.
@@ -267,7 +267,7 @@ def _counts(left: Array, share: Array, count: int) -> Array:
 
 
 def _log_binomial(n: Array, k: Array, rest: Array, log_r: float, log_s: float) -> Array:
-    """Return log of n! / (k! rest!) r^k s^rest, without cancellation (`power_sums`)."""
+    """Return the log of n! / (k! rest!) r^k s^rest, without cancellation (`power_sums`)."""
     if int(n.max()) <= LIMITS.all_counts:
         return (_FACTORIALS[n] - _FACTORIALS[k] - _FACTORIALS[rest]) + (k * log_r + rest * log_s)
     away = divergence(k, n * math.exp(log_r)) + divergence(rest, n * math.exp(log_s))
@@ -275,7 +275,7 @@ def _log_binomial(n: Array, k: Array, rest: Array, log_r: float, log_s: float) -
 
 
 def are_few(values: Sequence[Values]) -> bool:
-    """Return True if the estimated number of likely sums is small enough for a list."""
+    """Return True if the likely sums of these losses are few enough for a list."""
     log_ways, near = 0.0, LIMITS.least_efolds
     for v in values:
         log_mean = np.sort(v.log_p + math.log(v.count))
@@ -291,7 +291,7 @@ def are_few(values: Sequence[Values]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Beginnings:
-    """Store beginnings: sums of the first terms.
+    """Hold beginnings: sums of some of the terms, those with the largest values.
 
     Args:
         total, log_chance: the sums, and their log probabilities.
@@ -306,7 +306,7 @@ class _Beginnings:
     left: Array
 
     def where(self, mask: Array) -> _Beginnings:
-        """Return the selected beginnings."""
+        """Return the beginnings that ``mask`` selects."""
         return _Beginnings(
             self.total[mask],
             self.log_chance[mask],
@@ -333,7 +333,7 @@ class _List:
     """List the likely sums of losses, from the largest values down [FV-4].
 
     Args:
-        start: the place above which sums matter.
+        start: sums above this loss matter.
         tilts, kernel: tilts of Chernoff's bounds, 0 first, and log kappa at them.
         log_least: log of the least contribution to delta of a listed beginning.
         work, lost: number of beginnings so far, and contribution of the omitted ones.
@@ -347,7 +347,10 @@ class _List:
     lost: float = 0.0
 
     def share(self, rows: _Beginnings, left: Array, total: Array, m: Array, rest: Array) -> Array:
-        """Bound the log contribution of each beginning to delta, minus its log probability."""
+        """Bound the log contribution of each beginning to delta(start), minus its log probability.
+
+        Args: m, rest: log transforms, at each tilt, of one remaining term and of all later losses.
+        """
         bound = np.full(np.broadcast_shapes(left.shape, total.shape), math.inf)
         for i, c in enumerate(self.tilts.tolist()):
             move = c * (total - self.start) + (self.kernel[i] + rest[i])
@@ -355,7 +358,7 @@ class _List:
         return bound
 
     def add(self, v: Values, below: Array, rest: Array, rows: _Beginnings) -> _Beginnings | None:
-        """Return the sums after adding all copies of a loss, or None if there are too many.
+        """Return the sums ``rows`` plus all copies of a loss, or None if there are too many.
 
         Args:
             v: the values of the loss.
@@ -405,7 +408,7 @@ class _List:
     def _with(
         self, v: Values, j: int, below: Array, rest: Array, rows: _Beginnings
     ) -> tuple[_Beginnings, Array] | None:
-        """Return the beginnings plus each number of copies of value j, and these numbers."""
+        """Return the beginnings plus each likely number of copies of value j, and these numbers."""
         x, log_below = float(v.place[j]), float(below[j, 0])
         log_r, log_s = float(v.log_p[j]) - log_below, float(below[j - 1, 0]) - log_below
         share = np.exp(self.tilts * x + v.log_p[j] - below[j])
@@ -449,11 +452,11 @@ def _sum(exponents: Array) -> float:
 def listing(
     values: Sequence[Values], start: float, tilts: Array, log_least: float
 ) -> Listing | None:
-    """List the sums above a place, or return None if there are too many.
+    """Return the list of sums above ``start``, or None if there are too many.
 
     Args:
         values: values of the losses.
-        start: the place.
+        start: sums above this loss are listed.
         tilts: tilts of Chernoff's bounds, above 0.
         log_least: log of a negligible contribution to delta.
     """

@@ -1,17 +1,18 @@
 """Compute the density of a sum of few steps on random samples, with certified relative accuracy.
 
-A step with rate q and distance mu has dM/dQ = (1 - q) (1 + e^b), b ~ N(m, mu^2) under Q, with
-m = log(q / (1 - q)) - mu^2 / 2. So X = log(1 + e^b) is positive, and the sum S of several X has
+A step with rate q and distance mu has dM/dQ = (1 - q) (1 + e^b), b ~ N(m, mu^2) under Q, with m =
+log(q / (1 - q)) - mu^2 / 2. Therefore, X = log(1 + e^b) is positive, and the sum S of several X has
 
     e^S = product of (1 + e^b),    tau = log(e^S - 1).
 
-Two sums with alpha, beta give (1 + e^alpha) (1 + e^beta) = 1 + e^tau. With r = beta - alpha the
-density of tau under Q is
+If two sums have the tau values alpha and beta, their total has (1 + e^alpha) (1 + e^beta) = 1 +
+e^tau. With r = beta - alpha, the density of tau under Q is
 
     h(tau) = integral of h_1(alpha) h_2(beta) (A + B + A B) / (A + B + 2 A B) dr,    [FS-1]
 
-A = e^alpha, B = e^beta. All terms are positive, so h is relatively accurate in both tails.
-`TabulatedDensity` stores h as Chebyshev polynomials on panels.
+with A = e^alpha, B = e^beta, and h_1, h_2 the densities of alpha and beta. All terms are positive,
+so h is relatively accurate in both tails. `TabulatedDensity` holds h as Chebyshev polynomials on
+panels (intervals of tau).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the accuracy and cost of panels."""
+    """Limits on the accuracy and cost of panels."""
 
     value_operations: float = 80.0  # operations per value of a table
     bound_rounds: int = 4  # rounds of better bounds between the nodes [FS-3]
@@ -85,7 +86,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class TabulatedDensity:
-    """Store the density h of tau under Q for a sum of steps.
+    """Hold the density h of tau under Q for a sum of steps, on panels.
 
     Args:
         steps: each distinct step with its count.
@@ -125,7 +126,7 @@ class TabulatedDensity:
 
     @cached_property
     def _largest(self) -> list[Array]:
-        """Return the largest peaks of 1, 2, 4, ... neighbors."""
+        """Return arrays of the largest of 1, 2, 4, ... consecutive entries of ``peaks``."""
         levels = [self.peaks]
         while 2 ** len(levels) <= len(self.peaks):
             reach = 2 ** (len(levels) - 1)
@@ -133,18 +134,18 @@ class TabulatedDensity:
         return levels
 
     def panel(self, tau: Array) -> Array:
-        """Return the panel index of each place: -1 left of the table, `panels` right of it."""
+        """Return the panel index of each tau: -1 left of the table, `panels` right of it."""
         index = np.floor((tau - self.low) / (2 * self.half))
         return np.clip(index, -1, self.panels).astype(int)
 
     def certified(self, tau: Array) -> Array:
-        """Return True for places on panels with a finite error."""
+        """Return True for each tau on a panel with a finite error."""
         panel = self.panel(tau)
         known = np.isfinite(self.error[np.clip(panel, 0, self.panels - 1)])
         return known & (panel >= 0) & (panel < self.panels)
 
     def log_value(self, tau: Array, panel: Array | None = None) -> Array:
-        """Return log h at places within the table."""
+        """Return log h at each tau, within the table."""
         if self.exact is not None:
             z = (tau - self.exact.mean) / self.exact.distance
             return -0.5 * z * z - 0.5 * math.log(math.tau) - math.log(self.exact.distance)
@@ -162,7 +163,7 @@ class TabulatedDensity:
         return np.log(value) + self.scale[panel] - self.slope[panel] * x * self.half
 
     def log_most(self, low: Array, high: Array) -> Array:
-        """Return upper bounds on log h between pairs of places."""
+        """Return upper bounds on log h in each interval [low, high]."""
         charge(CALL + LIMITS.value_operations * low.size)
         first, last = self.panel(low) + 1, self.panel(high) + 1
         level = np.floor(np.log2(last - first + 1)).astype(int)
@@ -173,14 +174,14 @@ class TabulatedDensity:
         return most
 
     def log_left(self, tau: float | Array) -> float | Array:
-        """[FS-4] Bound log Q(tau_S < tau): each b is below tau."""
+        """[FS-4] Bound log Q(tau_S < tau) from above: each b is below tau."""
         return sum(n * log_ndtr((tau - step.mean) / step.distance) for step, n in self.steps)
 
 
 def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) -> Array:
-    """[FS-2] Return log K for complex places with |Im| <= angle and a real part of at most tau.
+    """[FS-2] Return log K for complex z with |Im z| <= angle and Re z <= tau.
 
-    |h(place)| is at most K times h at a real place within PLACE_SHARE angle^2 of the real part.
+    |h(z)| is at most K times h at a real point within PLACE_SHARE angle^2 of Re z.
     """
     s = np.logaddexp(0.0, tau)
     cosines = math.cos(angle) * math.cos(angle / 2)
@@ -199,7 +200,7 @@ def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) ->
 
 
 def density_of_step(step: Step, low: float, high: float, half: float) -> TabulatedDensity:
-    """Return the normal density of b."""
+    """Return the density of b for one step, a normal density, on panels."""
     m, mu = step.mean, step.distance
     panels = max(math.ceil((high - low) / (2 * half)), 1)
     edges = low + 2 * half * np.arange(panels + 1)
@@ -227,7 +228,7 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Tabulat
 def convolve(
     one: TabulatedDensity, two: TabulatedDensity, low: float, high: float, half: float
 ) -> TabulatedDensity:
-    """Return the density of the sum of two independent sums."""
+    """Return the density of tau for the sum of two independent sums, on panels from low to high."""
     counts: dict[Step, int] = {}
     for step, count in one.steps + two.steps:
         counts[step] = counts.get(step, 0) + count
@@ -240,8 +241,8 @@ def convolve(
 def _prior(one: TabulatedDensity, two: TabulatedDensity, edges: Array) -> Array:
     """[FS-4] Bound log h of the sum: left of the edges, between them, and right of them.
 
-    Outside, the larger of alpha and beta is between half of tau and tau. The smaller has at most
-    the mass below tau. Between edges, the largest densities bound each panel of r.
+    Outside the edges, the larger of alpha and beta is in an interval up to tau, and the smaller has
+    at most the mass below tau. Between edges, the largest densities bound each panel of r.
     """
     starts, stops = np.append(edges[-1], edges[:-1]), np.append(1e6, edges[1:])
     halves = split(starts, np.zeros(len(starts)))[0] - 1e-9
@@ -279,7 +280,7 @@ def split(tau: Array, r: Array) -> tuple[Array, Array]:
 
 
 def _row(one: TabulatedDensity, two: TabulatedDensity, tau: Array) -> tuple[Array, Array]:
-    """Return log h of the sum and a bound on the relative error, by quadrature in r."""
+    """Return log h of the sum at each tau, and a bound on its error, by quadrature in r."""
     half = min(one.half, two.half)
     width = 2 * half
     first = math.floor((two.low - float(tau.max())) / width) - 2
@@ -362,7 +363,7 @@ def _tabulate(
     prior: Array,
     row: Callable[[Array], tuple[Array, Array]],
 ) -> TabulatedDensity:
-    """Return the table of a density from a function ``row`` for values and errors.
+    """Return the table of a density log h. ``row`` returns its values and relative errors at tau.
 
     ``prior`` has coarse bounds on log h: left of the table, on each panel, and right of the table.
     """
@@ -406,10 +407,11 @@ def _panel_errors(
     scale: Array,
     prior: Array,
 ) -> tuple[Array, Array]:
-    """[FS-3] Bound log h on each panel, and the distance of h to its polynomial over e^scale.
+    """[FS-3] Bound log h on each panel, and the distance of h from its polynomial, over e^scale.
 
     On a panel, h exceeds its polynomial by at most a share of the largest h e^{slope tau} near an
-    ellipse. So coarse bounds on h on all panels give better bounds, repeatedly.
+    ellipse around the panel. Therefore, coarse bounds on h on all panels (``prior``) give better
+    bounds, repeatedly.
     """
     panels = len(tops)
     ellipses: list[tuple[float, Array]] = []

@@ -1,9 +1,9 @@
-"""Compute profiles of Gaussian steps on samples by one line, or by lines per size of largest step.
+"""Compute profiles of Gaussian steps on samples by one line, or by one per largest step's size.
 
-If a sum has a few rare large losses among many small ones, no single line suits both. So each
-bracket (`bracket_sum`) of the largest step has its own saddle point, at about 1 / level. A table of
-real sums (`real_sums`) guesses the places of lines. See docs/certificates/largest-step.md for the
-derivation.
+If a sum has a few rare large losses among many small ones, no single line of integration is good
+for both. Therefore, each bracket (`bracket_sum`) of the largest step has its own line, near its
+saddle point of about 1 / level. A table of real sums (`real_sums`) guesses where the lines should
+be. See docs/certificates/largest-step.md for the derivation.
 """
 
 from __future__ import annotations
@@ -48,28 +48,29 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how to split a sum, and the searches. All values give valid bounds.
+    """Limits on the splitting of a sum, and on searches. All values give valid bounds.
 
     Args:
-        window_slope: least slope of log psi over t; over 0.3 t / mu if this is larger, and over
-            0.6 t / mu in a self-reverse pair. Flatter windows pass larger losses to the
-            distribution below them. Steeper windows need more nodes [LS-1].
-        window_share: least ratio to the slope of the step's log density at epsilon. Below its
-            level, 1 - s falls by m and by (m x)^2 / 18. With less, smaller losses dominate.
-        level_ratio: ratio of successive levels, and of epsilon to the first level. A level's line
-            suits losses that differ by about this ratio.
-        last_loss: level from which no window cuts.
+        window_slope: smallest slope m of log psi, divided by t, or by 0.3 t / mu if this is larger
+            (0.6 t / mu in a self-reverse pair). Flatter windows pass more of the losses above their
+            level. Steeper windows need more nodes [LS-1].
+        window_share: smallest ratio of m to the slope of the step's log density at epsilon. At x
+            below a level, log(1 - s) falls by m x and (m x)^2 / 18. With a smaller ratio, smaller
+            losses dominate.
+        level_ratio: ratio of successive levels, and of epsilon to the first level. The line of a
+            level is good for losses that differ by about this ratio.
+        last_loss: from this level on, there are no windows.
         cancellation_efolds: largest log ratio of the terms of one line to their sum. It costs as
             many digits.
         cell_efolds: change of log delta between two epsilons that share lines.
-        one_line_nodes: nodes of one line beyond which levels are tried.
-        outcome_nodes: nodes of y beyond which no line is tried.
-        bracket_tilts: number of tilts for a bracket's transform.
-        sure_steps: mean number of steps with the record beyond which one line of K is tried first.
+        one_line_nodes: if one line needs more nodes, levels are tried.
+        outcome_nodes: if sums over y need more nodes, no line is tried.
+        bracket_tilts: number of tilts at which a bracket's transform is estimated.
+        sure_steps: if more steps on average use the record, one line of K is tried first.
         enough_width: width of log delta at which no other split is tried.
         atom_steps: most steps for which the sum's atom at 0 matters.
-        deep_efolds, deepest_efolds: minus log delta beyond which the guess is rough, and beyond
-            which only a line with a cheap K is tried.
+        deep_efolds, deepest_efolds: values of -log delta beyond which the guess is rough, and
+            beyond which only a line with a cheap K is tried.
         grid_steps: most steps for which grids are fast.
     """
 
@@ -118,7 +119,7 @@ LOG_HALF = math.log(0.5)
 
 
 class StepSum:
-    """Find lines that suit an epsilon, for a sum of steps that are mixtures of normals.
+    """Find lines of integration for an epsilon, for a sum of steps that are mixtures of normals.
 
     Args:
         losses: the sum.
@@ -163,7 +164,7 @@ class StepSum:
         self._tables: dict[float, RealSums] = {}
 
     def table(self, log_target: float) -> RealSums:
-        """Return real sums deep enough for this log probability."""
+        """Return a table of real sums that includes probabilities as small as e^log_target."""
         depth = 64.0
         while depth < min(-log_target, self.limits.deepest_efolds):
             depth *= 2
@@ -174,7 +175,7 @@ class StepSum:
         return self._tables[depth]
 
     def rough(self, epsilon: float) -> tuple[float, RealSums]:
-        """Estimate log delta, and return a table deep enough for it."""
+        """Estimate log delta. Also return a table that includes such small probabilities."""
         table = self.table(0.0)
         rough = table.log_delta(epsilon)
         if rough < -table.depth:
@@ -183,10 +184,10 @@ class StepSum:
         return rough, table
 
     def place(self, epsilon: float) -> float:
-        """Round epsilon down, so that near epsilons share lines.
+        """Return epsilon rounded down, so that near epsilons share lines.
 
-        Within such a cell, delta falls by a few e-folds. The share of each bracket and the error of
-        its line also fall.
+        Between two such epsilons, log delta falls by about `Limits.cell_efolds`. The share of each
+        bracket and the error of its line also fall.
         """
         room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
         if self.atom_at_zero:
@@ -206,7 +207,10 @@ class StepSum:
         return max(epsilon, 0.1 * self.spread)
 
     def lines(self, epsilon: float) -> Telescope | None:
-        """Return lines for an epsilon: one if its terms do not cancel, else one per level."""
+        """Return lines for an epsilon: one if its terms do not cancel, else one per level.
+
+        Return None if there are none.
+        """
         limits = self.limits
         if epsilon > LIMITS.largest_epsilon:
             return None
@@ -234,7 +238,7 @@ class StepSum:
     def _splits(
         self, epsilon: float, rough: float, table: RealSums
     ) -> Iterator[Sequence[BracketSum]]:
-        """Yield the entire sum if its terms cancel little, then the sum split by largest step."""
+        """Yield splits of the sum: no split if terms cancel little, then by largest step."""
         half = self.limits.bracket_tilts // 2
         c, top, bend = table.saddle(epsilon)
         # Above c, until the terms rise enough for aliases. Below c, while they fall.
@@ -256,7 +260,7 @@ class StepSum:
     def _telescope(
         self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
     ) -> Telescope | None:
-        """Return lines for all brackets that matter, or None if one bracket has no line."""
+        """Return lines for all brackets that matter, or None if one of them has no line."""
         lines: list[Line] = []
         rest: list[tuple[float, float]] = []
         # Start with the bracket that fails most often: the last, or the bulk near an atom.
@@ -272,7 +276,7 @@ class StepSum:
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
     def one_bracket(self, tilts: Array) -> list[BracketSum]:
-        """Return the sum without levels, or an empty list if sums over y are too long."""
+        """Return the entire sum as one bracket, or an empty list if sums over y are too long."""
         nodes = tuple(
             StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
             for x, n in self.parts
@@ -285,7 +289,7 @@ class StepSum:
         return [BracketSum(nodes, self.variance, tilts, most, beside=self.others)]
 
     def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
-        """Return the brackets for one epsilon: the bulk up to a first level, then higher levels."""
+        """Return the brackets for one epsilon: the bulk up to a first level, then one per level."""
         scale = self.scale(epsilon)
         # Deep in a tail, the terms of one level cancel more.
         ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
@@ -376,7 +380,7 @@ class LargestStepProfile(ContourProfile):
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
 
     def _chernoff_bound(self, epsilons: Array) -> Array:
-        """Return Chernoff bounds by a few tilts of the entire sum [C-1]."""
+        """Return Chernoff bounds on log delta, by a few tilts of the entire sum [C-1]."""
         places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), LIMITS.largest_epsilon)
         table = self._sum.rough(float(places[2]))[1]
         saddles = {_round_scale(table.saddle(float(e))[0]) for e in places}
@@ -405,7 +409,10 @@ class LargestStepProfile(ContourProfile):
         return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
-        """Estimate where a log tail falls to a target, and whether it does; else return a start."""
+        """Estimate the epsilon at which a log tail falls to ``log_target``, and return True.
+
+        Return a start for a search and False if it does not fall to it.
+        """
         table = self._sum.table(log_target)
 
         def rough(epsilon: float) -> float:
@@ -438,7 +445,7 @@ class LargestStepProfile(ContourProfile):
         return self._about(place)
 
     def _suitable_telescope(self, epsilon: float) -> Telescope | None:
-        """Return known lines if they suit an epsilon, else new lines."""
+        """Return known lines if their bounds at this epsilon are narrow, else new lines."""
         for lines, place, width in self._lines:
             far = abs(epsilon - place) > self._about(place)
             if far or not isinstance(lines, Telescope):
@@ -448,7 +455,7 @@ class LargestStepProfile(ContourProfile):
         return self._telescope_at(epsilon)
 
     def _telescope_at(self, epsilon: float) -> Telescope | None:
-        """Return the lines for an epsilon, and store them."""
+        """Return lines for an epsilon, and store them."""
         lines = self._line_at(epsilon)
         if not isinstance(lines, Telescope):
             return None
@@ -457,7 +464,7 @@ class LargestStepProfile(ContourProfile):
         return lines
 
     def _first_threshold(self, log_mass: float, *, ahead: bool) -> tuple[float, bool] | None:
-        """Return a first guess for `threshold`, and whether a threshold certainly exists.
+        """Return a first guess for `threshold`, and True if a threshold certainly exists.
 
         Return None if no threshold above 0 exists.
         """
@@ -476,7 +483,7 @@ class LargestStepProfile(ContourProfile):
     def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
         """Estimate the t > 0 at which P(L > t), or Q(L > t) if not ``ahead``, has this log mass.
 
-        Return None if no t exists or no line suits t.
+        Return None if no t exists, or if there are no good lines at t.
         """
         low, high, failures = 0.0, math.inf, 0
         first = self._first_threshold(log_mass, ahead=ahead)
@@ -523,9 +530,9 @@ class LargestStepProfile(ContourProfile):
         return None
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log power by the lines at the likelihood ratio test's threshold [LS-8].
+        """Bound log power by lines at the threshold of the likelihood ratio test [LS-8].
 
-        Levels whose thresholds suit the same lines share them.
+        Levels with near thresholds share lines.
         """
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         rest = np.argsort(-log_levels)  # thresholds rise
@@ -550,7 +557,7 @@ class LargestStepProfile(ContourProfile):
         return low, high
 
     def _conjugate_for(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """Return the conjugate for a level, and if not ``alone`` for nearby smaller levels."""
+        """Return the `Conjugate` for a level and, if not ``alone``, for nearby smaller levels."""
         t = self.threshold(log_level, ahead=False)
         if t is None:
             return self._reversed_conjugate(log_level, alone=alone)
@@ -566,10 +573,10 @@ class LargestStepProfile(ContourProfile):
         return _by_lines(lines.log_delta, places, lines.log_tails(places, ahead=False))
 
     def _reversed_conjugate(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """Return the conjugate for a threshold below 0, from the reversed pair.
+        """Return the `Conjugate` for a level with a threshold below 0, from the reversed pair.
 
-        delta(-t) = 1 - e^-t + e^-t delta_reverse(t), so 1 - power is
-        e^-t ((1 - level) - delta_reverse(t)) at the best t.
+        delta(-t) = 1 - e^-t + e^-t delta_reverse(t), so 1 - power is e^-t ((1 - level) -
+        delta_reverse(t)) at the best t.
         """
         other = self._backward()
         if not isinstance(other, LargestStepProfile):
@@ -626,13 +633,13 @@ class LargestStepProfile(ContourProfile):
 def _by_lines(
     log_deltas: Callable[[Array], tuple[Array, Array]], places: Array, log_levels: Array
 ) -> Conjugate:
-    """Return a conjugate from places and the approximate levels with these thresholds."""
+    """Return a `Conjugate` over epsilons ``places`` and the levels with these thresholds."""
     z = ndtri_exp(np.clip(log_levels, -1e300, -1e-12))
     return Conjugate(log_deltas, places, np.minimum.accumulate(z))
 
 
 def _reach(lines: Telescope, t: float, step: float) -> float:
-    """Return the number of steps from t within which the lines stay about as narrow."""
+    """Return the number of steps from t up to which the bounds of lines stay about as narrow."""
     enough = max(4 * lines.width(t), CONTOUR_LIMITS.reuse_width)
     reach = LIMITS.reuse_share
     while reach < LIMITS.reuse_spreads and lines.width(max(t + 2 * reach * step, 0.0)) <= enough:
@@ -641,7 +648,7 @@ def _reach(lines: Telescope, t: float, step: float) -> float:
 
 
 def _round_scale(scale: float) -> float:
-    """Round to a quarter of an octave, so that near epsilons share brackets."""
+    """Return 2^(k / 4) nearest to ``scale``, k whole, so that near epsilons share brackets."""
     return 2.0 ** (round(4 * math.log2(scale)) / 4)
 
 

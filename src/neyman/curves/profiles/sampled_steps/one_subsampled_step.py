@@ -1,12 +1,13 @@
-"""Compute the exact profile of one step on a random sample from the mechanism's own profile.
+"""Compute the exact profile of one step on a random sample, from the mechanism's own profile.
 
-With the pair (P, Q) of the mechanism and M = (1 - q) Q + q P, for every t = e^epsilon
+For the mechanism's pair (P, Q), M = (1 - q) Q + q P, and every t = e^epsilon,
 
     M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
 
-So delta of (M, Q) is q times delta of (P, Q) at log(1 + (t - 1) / q). Delta of (Q, M) is
-(1 - t (1 - q)) times delta of (Q, P) at log(t q / (1 - t (1 - q))) [SA-4]. If the noise moves to
-opposite sides, the best test for every t is a threshold [SA-3].
+Therefore, delta of (M, Q) is q times delta of (P, Q) at log(1 + (t - 1) / q). Delta of (Q, M) is (1
+- t (1
+- q)) times delta of (Q, P) at log(t q / (1 - t (1 - q))) [SA-4]. If the noise moves to opposite
+  sides, the best test for every t is a threshold [SA-3].
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class SubsampledStepProfile(Profile):
         pair: profile of (P, Q).
         reverse: profile of (Q, P).
         rate: q, in (0, 1).
-        order: "removed" for (M, Q), "added" for (Q, M), "both" for their joint hull.
+        order: "removed" for (M, Q), "added" for (Q, M), "both" for the convex hull of both curves.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class SubsampledStepProfile(Profile):
 
     @staticmethod
     def _scale_delta(log_delta: float, log_factor: float, side: int) -> float:
-        """Return the sum, rounded up (1) or down (-1): each logarithm errs by 2 units."""
+        """Return the sum of two logarithms, rounded up (side 1) or down (-1) by their errors."""
         if log_delta == -math.inf:
             return log_delta
         return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
@@ -128,10 +129,11 @@ class SubsampledStepProfile(Profile):
 
 
 class ReplaceOneStepProfile(Profile):
-    """Compute the profile of one step with noise shifted to opposite sides, a self-reverse pair.
+    """Compute the profile of one step that samples noise shifted to opposite sides.
 
-    S is the noise's survival function, s the shift, and t = e^epsilon >= 1:
-    delta = max over y of q (S(y - s) - S(y + s)) - (t - 1) ((1 - q) S(y) + q S(y + s)).
+    The pair is its own reverse. With S the survival function of the noise, s the shift, and t =
+    e^epsilon >= 1, delta is the maximum over y of q (S(y - s) - S(y + s)) - (t - 1) ((1 - q) S(y) +
+    q S(y + s)).
     """
 
     def __init__(self, loss: ReplaceOneSubsampledLoss) -> None:
@@ -142,7 +144,7 @@ class ReplaceOneStepProfile(Profile):
         self._log_survival = _log_normal if gaussian else _log_laplace
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Bound log delta at the threshold y with loss epsilon. An error e of y costs about e^2."""
+        """Bound log delta by the threshold y with loss epsilon. An error e of y costs about e^2."""
         if epsilon < 0:
             low, high = log_delta_below_zero(epsilon, self.log_delta(-epsilon))
             return float(low), float(high)
@@ -209,7 +211,7 @@ def _(loss: FixedSizeLoss) -> Profile:
 
 @profile_of_one.register
 def _(loss: LossBracket) -> Profile | None:
-    """Return the exact profile of the step if both bounds sample the same sum."""
+    """Return the exact profile of the step if both losses sample the same sum, else None."""
     low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
     if isinstance(low, ComposedLattice) and isinstance(high, ComposedLattice):
         return profile_of_one(loss.upper) if low.parts == high.parts else None

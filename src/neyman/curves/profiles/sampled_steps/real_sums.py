@@ -1,4 +1,4 @@
-"""Estimate tails from a table of real sums, uncertified, to guide the lines by the largest step."""
+"""Estimate tails of a sum of steps from a table of real sums, to guide lines; uncertified."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the tilts and nodes of sums over y."""
+    """Limits on the tilts and nodes of sums over y."""
 
     decade_tilts: int = 6  # tilts per decade
     sparse_ratio: float = 4.0  # distance of nodes, relative to certified sums
@@ -36,18 +36,18 @@ Kernel = Literal["delta", "P", "Q"]  # delta(t), P(L > t), or Q(L > t)
 
 
 def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
-    """Estimate the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+    """Estimate the t = mu y - mu^2 / 2 at which log R is ``level``, above 0."""
     mu = loss.farthest
     most = (level + LIMITS.weight_efolds) / mu + mu
     return mu * float(loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
 
 
 class RealSums:
-    """Estimate tails from sums over real y at many tilts, cut sharply at each node (uncertified).
+    """Estimate tails from sums over real y at many tilts, cut sharply at each node; uncertified.
 
-    As for the lines, the largest step splits the distribution of the sum, at every node with a loss
-    above 0. The estimate of each part is the bell of its terms around its saddle point. A tail
-    costs a few microseconds.
+    As for the lines, the sum is split by its largest step, here at every node with a loss above 0.
+    Each part is estimated by the bell shape of its integrand around the saddle point. A tail takes
+    a few microseconds.
 
     Args:
         steps: steps with their counts.
@@ -119,7 +119,7 @@ class RealSums:
         self.log_up_to = np.column_stack([total, before + gains])
 
     def _parts(self, epsilon: float, kind: Kernel) -> Array:
-        """Estimate the logarithms of the parts' tails."""
+        """Estimate the log of each part's contribution to delta, or to a tail under P or Q."""
         c = self.tilts
         kernel = -np.log(c) if kind == "P" else -np.log(c + 1)
         if kind == "delta":
@@ -128,7 +128,10 @@ class RealSums:
         return self._bells(g) - (epsilon if kind == "Q" else 0.0)
 
     def _bells(self, g: Array) -> Array:
-        """Estimate the log integrals of e^g along lines at the minima of g, shape (parts,)."""
+        """Estimate the log of the integral over a line at the minimum of g, for each column of g.
+
+        g: log of the integrand at each tilt, shape (tilts, parts).
+        """
         k = np.clip(np.argmin(g, axis=0), 1, len(g) - 2)
         at = np.arange(int(g.shape[1]))
         left, middle, right = g[k - 1, at], g[k, at], g[k + 1, at]
@@ -152,10 +155,10 @@ class RealSums:
         return self.log_tail(epsilon, "delta")
 
     def saddle(self, epsilon: float, level: float = math.inf) -> tuple[float, float, float]:
-        """Return the c at which the terms are smallest, without losses above a level.
+        """Return the saddle c of the sum of steps with losses up to ``level``.
 
         Returns:
-            c, the approximate log of the terms' sum, and the second derivative in log c.
+            c, the approximate log of the term there, and its second derivative in log c.
         """
         c = self.tilts
         column = int(np.searchsorted(self.levels, level))
@@ -176,7 +179,7 @@ class RealSums:
         return math.exp(at), middle + at - 0.5 * math.log(math.tau * bend), bend
 
     def last_level(self, epsilon: float, log_least: float) -> float:
-        """Return the level above which all parts together are at most e^log_least."""
+        """Return the level above which all parts together add at most e^log_least to delta."""
         parts = self._parts(epsilon, "delta")[1:]
         if not len(parts):
             return 0.0
@@ -186,7 +189,7 @@ class RealSums:
 
 
 def log_gain(count: Array | int, log_ratio: Array) -> Array:
-    """Return an upper bound on log(count log(1 + e^log_ratio)), even if e^log_ratio overflows."""
+    """Return an upper bound on log(count log(1 + e^log_ratio)), without overflow."""
     far = np.maximum(log_ratio, -40.0)
     return np.log(count) + np.where(log_ratio < -40, log_ratio, np.log(np.logaddexp(0.0, far)))
 

@@ -1,9 +1,9 @@
-"""Compute integrands on a grid of outcomes y of one Gaussian step on a sample, at each height.
+"""Compute integrands on a grid of outcomes y of one Gaussian step on a sample, for each Im y.
 
-A window passes losses of a step up to about l: s_l(y) = exp(-psi(t - t_l)) with
-psi(x) = e^{m x} Phi(m x / 3), t = mu y - mu^2 / 2, and log R = l at t_l. R is the likelihood ratio.
-The window is analytic and rises with l. Below l, 1 - s_l falls faster than any power of the loss
-[LS-1].
+A window keeps the losses of a step up to about l: a factor s_l(y) = exp(-psi(t - t_l)), with psi(x)
+= e^{m x} Phi(m x / 3), t = mu y - mu^2 / 2, and t_l the t at which log R = l. R is the likelihood
+ratio. The window is analytic and rises with l. Below l, 1 - s_l falls faster than any power of the
+loss [LS-1].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the strip and the nodes of a path."""
+    """Limits on the strip around a path of y, and on its nodes."""
 
     node_operations: float = 150.0  # operations per node of an array
     # Standard deviation of the window's normal distribution, in units of 1 / m.
@@ -52,18 +52,18 @@ PAD_DEVIATIONS = 12.0  # beyond it, the normal density is below e^-72
 
 
 class StepGrid:
-    """Store a grid of outcomes y for one loss, and arrays at each height.
+    """Hold a grid of outcomes y for one loss, and stored arrays for each height Im y.
 
     All levels of a loss share the grid, so each array is computed once.
 
     Args:
-        loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
+        loss: the loss log R of the step, or log R if the step has the loss log R(y) - log R(-y).
         order: "one" for one order of the pair; "opposite" if the other distribution is R(-y) times
             the normal distribution, as under replace-one; "symmetric" for the hull of both orders,
-            with the loss log R or -log R at log R > 0 [LS-9].
-        sharpness: m, the rate at which a window falls; None without windows.
-        last_tilt: the largest tilt to support, if the integrand falls with y.
-        coarse: ratio of the distance of nodes to that for certified sums.
+            with the losses log R and -log R where log R > 0 [LS-9].
+        sharpness: m, the rate at which a window falls; None for no windows.
+        last_tilt: the largest tilt to support; used only if the integrand falls with y.
+        coarse: distance of nodes, divided by that for certified sums.
         widest: the largest distance of nodes.
     """
 
@@ -106,18 +106,21 @@ class StepGrid:
 
     @property
     def rises(self) -> bool:
-        """Return True if the integrand without the normal factor rises with y (no addition)."""
+        """Return True if the integrand without its normal factor rises with y (no addition)."""
         return self.order != "one" or self.loss.removed
 
     @property
     def log_rest(self) -> float:
-        """Return the log mass of the loss 0: (1 - p) erf(mu / sqrt 8) for the symmetric order."""
+        """Return the log mass of the loss 0.
+
+        For the symmetric order, it is (1 - p) erf(mu / sqrt 8).
+        """
         if self.order != "symmetric":
             return -math.inf
         return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
 
     def reach(self, count: int) -> None:
-        """Extend the grid to at least ``count`` places."""
+        """Extend the grid to at least ``count`` nodes."""
         if count > self._count:
             self._count = max(count, self._count + self._count // 2)
             self._arrays.clear()
@@ -130,14 +133,14 @@ class StepGrid:
         return self._arrays[at]
 
     def x(self) -> Array:
-        """Return the values of the path's parameter at the nodes."""
+        """Return the real parameter x of the path at each node."""
         return self._stored_array("x")
 
     def _x(self) -> Array:
         return self.h * (self._first + np.arange(self._count))
 
     def path(self, height: float) -> tuple[Array, Array, Array]:
-        """Return y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
+        """Return y, t = mu y - mu^2 / 2, and log(dy / dx) at the nodes, for Im x = height.
 
         y = x, or y = mu / 2 + log(1 + e^{kappa x}) / kappa for the symmetric order, which starts at
         log R = 0. All are real at height 0.
@@ -152,7 +155,7 @@ class StepGrid:
         return mu / 2 + away, mu * away, -_softplus(-self.bend * z)
 
     def log_ratio(self, height: float) -> Array:
-        """Return log R on the path, for heights below a quarter turn."""
+        """Return log R at the nodes of the path, for |mu height| < pi / 2."""
         return self._stored_array("log_ratio", height)
 
     def _log_ratio(self, height: float) -> Array:
@@ -160,7 +163,7 @@ class StepGrid:
         return self.loss.log_ratio_on(y, t)
 
     def log_opposite(self, height: float) -> Array:
-        """Return log R(-y) on Im y = height, the conjugate of log R at the mirrored place."""
+        """Return log R(-y) at the nodes for Im y = height: the conjugate of log R at -conj(y)."""
         return self._stored_array("log_opposite", height)
 
     def _log_opposite(self, height: float) -> Array:
@@ -168,14 +171,14 @@ class StepGrid:
         return np.conj(self.loss.log_ratio(mirrored))
 
     def waves(self, height: float) -> Array:
-        """Return the loss on the path, up to sign."""
+        """Return the loss at the nodes, up to its sign."""
         ratio = self.log_ratio(height)
         return ratio - self.log_opposite(height) if self.order == "opposite" else ratio
 
     def exponent(self, height: float) -> tuple[Array, Array]:
-        """Return u and v: the log of R's factor in the integrand at the tilt c is u + c v.
+        """Return u and v, so that e^{u + c v} is the integrand at tilt c without its normal factor.
 
-        In the symmetric order, this is for losses above 0.
+        In the symmetric order, they are for losses above 0.
         """
         ratio = self.log_ratio(height)
         if self.order == "opposite":
@@ -185,7 +188,7 @@ class StepGrid:
         return np.zeros(len(ratio)), -ratio
 
     def normal(self, height: float) -> Array:
-        """Return the log of the normal factor, times the share of a node."""
+        """Return the log of the integrand's normal factor times the weight of a node."""
         return self._stored_array("normal", height)
 
     def _normal(self, height: float) -> Array:
@@ -193,7 +196,7 @@ class StepGrid:
         return -0.5 * y * y + log_jacobian + math.log(self.h / math.sqrt(math.tau))
 
     def normal_bounds(self, height: float) -> Array:
-        """Bound the log of the normal factor over each panel except the last."""
+        """Bound the log of the normal factor on each panel (interval of nodes) except the last."""
         return self._stored_array("normal_bounds", height)
 
     def _normal_bounds(self, height: float) -> Array:
@@ -209,9 +212,9 @@ class StepGrid:
         return np.append(before, inner) + 0.5 * height * height
 
     def units(self, height: float) -> tuple[Array, Array, Array]:
-        """Return three parts of a term's relative error at the tilt c, in units.
+        """Return three parts of the relative error of a term at the tilt c, in rounding units.
 
-        The second part is for R to the power 0 or 1. The third part is to be multiplied by c.
+        The second part is for the factor e^u of `exponent`. The third is to be multiplied by c.
         """
         return self._stored_array("units", height)
 
@@ -231,7 +234,7 @@ class StepGrid:
         return base, first, 16 * (moved + away)
 
     def reaches(self, height: float) -> Array:
-        """Return the sizes of both logarithms of R plus their errors in units."""
+        """Return the sizes of log R and log R(-y), if used, plus their errors in rounding units."""
         return self._stored_array("reaches", height)
 
     def _reaches(self, height: float) -> Array:
@@ -241,7 +244,7 @@ class StepGrid:
         return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
 
     def psi(self, level: float, height: float, count: int) -> Array:
-        """Return the exponent psi of the window at a level, at the first ``count`` places."""
+        """Return psi of the window at a level (given as t_l), at the first ``count`` nodes."""
         at = ("psi", level, height)
         known = self._arrays.get(at)
         if known is None or len(known) < count:
@@ -261,7 +264,7 @@ class StepGrid:
         return value
 
     def psi_units(self, *levels: float) -> float:
-        """Bound the relative error of psi: of functions, and of t and the level, times m."""
+        """Bound the relative error of psi: from functions, and m times that of t and levels."""
         # t is a product and a difference: 2 units of its size, of the level, and of mu^2. If the
         # distance of t and the level is larger than these, m times it is at most 745, or psi is 0.
         m, mu = self.sharpness or 0.0, self.loss.farthest
@@ -269,7 +272,7 @@ class StepGrid:
         return LIMITS.psi_error + 8 * UNIT * m * (far + mu * mu + 1)
 
     def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
-        """Bound Re psi from below and |psi| from above, over all panels except the last [LS-4]."""
+        """Bound Re psi from below and |psi| from above, on all panels except the last [LS-4]."""
         at = ("window_bounds", level, height)
         known = self._arrays.get(at)
         if known is None or len(known[0]) < count:

@@ -1,13 +1,13 @@
-"""Sum over nodes of y, for one Gaussian step on a sample between two levels of its loss.
+"""Compute sums over nodes of y, for one Gaussian step on a sample between two levels.
 
-With the windows s of `step_grid`, the two measures
+With the likelihood ratio R, the normal density phi, and the windows s of `step_grid`, the integrals
 
     M_low(w) = integral of phi R^w s_low,    M_bracket(w) = integral of phi R^w (s_high - s_low)
 
-are trapezoid sums on the line Im y = a. There |R^{iu}| = e^{-u arg R} <= 1 for every u >= 0, so the
-number of nodes does not grow with u [LS-3]. The same positive integral bounds both for all larger u
-[LS-5]. Without levels, one measure covers the entire step. See docs/certificates/largest-step.md
-for the derivation.
+of two measures are trapezoid sums on the line Im y = a. There, |R^{iu}| = e^{-u arg R} <= 1 for
+every u >= 0, so the number of nodes does not grow with u [LS-3]. An integral of sizes at one u
+bounds both for all larger u [LS-5]. Without levels, there is one measure, of the entire step. See
+docs/certificates/largest-step.md for the derivation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GROWTH_LOG = 1.1  # |e^-psi| <= e^GROWTH_LOG in the strip [LS-1]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the cost and accuracy of nodes."""
+    """Limits on the cost and accuracy of nodes."""
 
     node_operations: float = 45.0  # operations per node of an array
     stored_arrays: int = 5  # arrays per stored result
@@ -55,13 +55,13 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """Store log upper bounds on the integrand's size over panels of y [LS-4].
+    """Hold logs of upper bounds on the size of the integrand, for panels (intervals) of y [LS-4].
 
     Panels beyond the nodes extend to infinity.
 
     Args:
-        low, bracket: bounds for the two measures; ``low`` is -inf without a lower level.
-        angle: lower bounds on the angle of the loss, the rate at which a wave falls.
+        low, bracket: bounds for M_low and M_bracket; ``low`` is -inf without a lower level.
+        angle: lower bounds on the angle arg R, the rate at which a wave falls in u.
         outer: True for panels beyond the nodes.
     """
 
@@ -73,12 +73,12 @@ class Panels:
 
 @dataclass(frozen=True, eq=False)
 class LineSums:
-    """Store sums at heights u, relative to their values at u = 0.
+    """Hold M_low and M_bracket at heights u, relative to their values at u = 0.
 
     Args:
         log_low, log_bracket: logarithms of the values at u = 0.
-        low, bracket: M(c + iu) / M(c) - 1. For a bracket lost in rounding, it is -1, with error 1
-            and an upper bound as logarithm.
+        low, bracket: M(c + iu) / M(c) - 1. If rounding hides a bracket, it is -1, with error 1, and
+            ``log_bracket`` is an upper bound.
         low_error, bracket_error: bounds on the errors of these sums and of the value at 0.
     """
 
@@ -95,13 +95,13 @@ class StepNodes:
     """Represent nodes of y for one loss, between two levels of its size.
 
     Args:
-        loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
+        loss: the loss log R of the step, or log R if the step has the loss log R(y) - log R(-y).
         order: order of the pair, as in `StepGrid`.
         count: number of such steps.
-        low, high: t at the two levels; -inf and inf without levels.
+        low, high: t_l at the two levels; -inf and inf without levels.
         last_tilt: the largest tilt to support.
-        sharpness: m, the rate at which a window falls; None without levels.
-        grid: places of y, shared by all levels of the loss; None for a new grid.
+        sharpness: m, the rate at which a window falls; None for no levels.
+        grid: the grid of y, shared by all levels of the loss; None for a new grid.
     """
 
     loss: LikelihoodRatioLoss
@@ -139,27 +139,27 @@ class StepNodes:
 
     @property
     def a(self) -> float:
-        """Return the height of the line of sums."""
+        """Return the height a = Im y of the line of the sums."""
         return self._grid.a
 
     @property
     def h(self) -> float:
-        """Return the distance of two nodes."""
+        """Return the distance between adjacent nodes."""
         return self._grid.h
 
     @property
     def x(self) -> Array:
-        """Return the nodes."""
+        """Return the parameter x of the nodes."""
         return self._grid.x()[: self.size]
 
     @property
     def rises(self) -> bool:
-        """Return True if the integrand without the normal factor rises with y (no addition)."""
+        """Return True if the integrand without its normal factor rises with y (no addition)."""
         return self._grid.rises
 
     @property
     def bulk(self) -> bool:
-        """Return True without a lower level."""
+        """Return True if there is no lower level."""
         return self.low == -math.inf
 
     @property
@@ -167,7 +167,7 @@ class StepNodes:
         return self._grid.psi_units(self.low, self.high)
 
     def _cache_once(self, build: Callable[[float], T], at: float) -> T:
-        """Return the result of a method for a tilt or a height, computed once."""
+        """Return ``build(at)``, computed once for each tilt or height ``at``."""
         key = build.__name__, at
         if key not in self._cache:
             charge(LIMITS.stored_arrays * (CALL + LIMITS.node_operations * self.size))
@@ -175,11 +175,11 @@ class StepNodes:
         return self._cache[key]
 
     def _most_power(self, tilt: float) -> float:
-        """Bound the ratio of the size's log slope to the slope of log R."""
+        """Bound the ratio of the slopes in y of log |integrand / normal factor| and of log R."""
         return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
 
     def _stop(self) -> float:
-        """Return y beyond which the integrand is negligible at every tilt."""
+        """Return a y beyond which the integrand is negligible at every tilt."""
         mu = self.loss.farthest
         w, m = self._most_power(self.last_tilt), self.sharpness or 0.0
         stop = max(w, 1.0) * mu + PAD_DEVIATIONS
@@ -197,7 +197,7 @@ class StepNodes:
     # Sums on the real line
 
     def log_sums(self, tilts: Array, stride: int = 1) -> tuple[Array, Array]:
-        """Estimate log M_low and log M_bracket at real tilts, shape (n,). `log_above` certifies.
+        """Estimate log M_low and log M_bracket at real tilts, shape (n,). `log_above` is certified.
 
         Args:
             tilts: shape (n,).
@@ -244,7 +244,10 @@ class StepNodes:
         return (low_sum if rest is None else np.logaddexp(low_sum, rest)), high_sum
 
     def log_above(self, tilt: float) -> tuple[float, float]:
-        """Bound log M_low and log M_bracket from above, including strip, ends, and rounding."""
+        """Return upper bounds on log M_low and log M_bracket at a real tilt.
+
+        They include the errors of the trapezoid rule, of the omitted ends, and of rounding.
+        """
         return self._cache_once(self._log_above, tilt)
 
     def _log_above(self, tilt: float) -> tuple[float, float]:
@@ -262,10 +265,9 @@ class StepNodes:
         return bounds[0], bounds[1]
 
     def moments(self, tilt: float) -> tuple[float, float]:
-        """Return a lower bound on the loss's variance under a tilt, an upper bound on E(L - L')^4.
+        """Return a lower bound on Var(L) under a tilt, and an upper bound on E(L - L')^4.
 
-        Both are for the distribution up to the lower level, or for the only one [LS-10]. L and L'
-        are independent copies.
+        L is the loss under M_low, or under the only measure, and L' an independent copy [LS-10].
         """
         return self._cache_once(self._moments, tilt)
 
@@ -296,7 +298,10 @@ class StepNodes:
         return max(variance * (1 - LIMITS.moment_margin), 0.0), spread * (1 + LIMITS.moment_margin)
 
     def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
-        """Bound the errors of sums of |L - mean|^k, k = 0, 2, 4, over the mass [LS-10]."""
+        """Bound the errors of the mean of |L - mean|^k, for k = 0, 2, 4 [LS-10].
+
+        log_mass: log of the mass by which sums are divided.
+        """
         parts: list[tuple[Array, Array, float]] = []
         outer = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
         # The strip's height, its panels, and the log factor of the panels.
@@ -323,11 +328,11 @@ class StepNodes:
         return errors
 
     def _away(self, mean: float, height: float) -> Array:
-        """Bound |L - mean| on the panels from above, with factors for infinite panels.
+        """Return upper bounds on |L - mean| on each panel, with a factor for infinite panels.
 
-        There |L - mean| grows by at most b = 2 mu / cos(mu height) per unit of y, and the integrand
-        falls at least like e^{-y}. The integral of (1 + s)^4 e^-s is 65, and a sum over nodes is at
-        most 100. Below the first node, L has a limit, except in the opposite order.
+        On these, |L - mean| grows by at most b = 2 mu / cos(mu height) per unit of y, and the
+        integrand falls at least like e^{-y}. The integral of (1 + s)^4 e^-s is 65, and a sum over
+        nodes is at most 100. Below the first node, L has a limit, except in the opposite order.
         """
         grid, size, mu = self._grid, self.size, self.loss.farthest
         loss = grid.waves(height)[:size]
@@ -355,13 +360,13 @@ class StepNodes:
 
     @property
     def _digits(self) -> float:
-        """Return log(e^{2 pi a / h} - 1)."""
+        """Return log(e^{2 pi a / h} - 1): the trapezoid error has a factor e^-this."""
         return math.log(math.expm1(math.tau * self.a / self.h))
 
     # Sums on a line
 
     def line(self, tilt: float, u: Array) -> LineSums:
-        """Return the two sums at c + iu, u evenly spaced from 0 [LS-3]."""
+        """Return M_low and M_bracket at tilt + iu, with u evenly spaced from 0 [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[:size]
@@ -463,7 +468,10 @@ class StepNodes:
     def _gain(
         self, terms: Array, below: Array, psi: Array, tilt: float, units: tuple[Array, Array]
     ) -> tuple[float, float]:
-        """Return the mass up to a level minus 1, and a bound on the error [LS-3]."""
+        """Return the mass up to a level minus 1, and a bound on its error [LS-3].
+
+        Args are the terms, those of losses below 0, psi, and the errors of terms in `line`.
+        """
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[: self.full]
@@ -505,7 +513,7 @@ class StepNodes:
         return last + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
 
     def panels(self, height: float, tilt: float) -> Panels:
-        """Return bounds on the integrand on the path at a height, under a tilt [LS-4]."""
+        """Return bounds on the integrand on the path Im x = ``height``, under a tilt [LS-4]."""
         last = self._cache.get(("panels", height))  # for one tilt, which is asked several times
         if last is None or last[0] != tilt:
             last = tilt, self._bound_panels(self._cache_once(self._shape, height), height, tilt)
@@ -535,18 +543,18 @@ class StepNodes:
         )
 
     def _ends(self, tilt: float) -> tuple[float, float]:
-        """Bound the log masses beyond the nodes on the real line, for both measures."""
+        """Bound the log masses of both measures beyond the nodes, on the real line."""
         panels = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
         return float(log_sum(panels.low[panels.outer])), float(
             log_sum(panels.bracket[panels.outer])
         )
 
     def _outer_shape(self, height: float) -> _Shape:
-        """Return the first panel, and the last before `_bound_last` completes it."""
+        """Return the shape of the first panel and the last, which `_bound_last` completes."""
         return self._shape(height, 1)
 
     def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
-        """Bound the integrals beyond the last node, in place."""
+        """Set the last entries of ``bracket`` and ``low``: bounds beyond the last node."""
         loss, mu, far = self.loss, self.loss.farthest, self._last_real_part
         grid, last = self._grid, self.size - 1
         w = self._most_power(tilt)
@@ -589,10 +597,10 @@ class StepNodes:
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
 
     def _shape(self, height: float, most: float = math.inf) -> _Shape:
-        """Return the parts of the bounds, on the panels of at most ``most`` nodes and beyond.
+        """Return the parts of the bounds for any tilt, on at most ``most`` panels and beyond.
 
-        Size and ratio rise with y, and the part of losses below 0 falls. So the last panel also
-        bounds everything beyond the nodes.
+        The integrand without its normal factor and log R rise with y, and the part of losses below
+        0 falls. Therefore, the last panel also covers everything beyond the nodes.
         """
         grid, size = self._grid, int(min(self.size, most))
         normal = np.append(grid.normal_bounds(height)[:size], 0.0)
@@ -632,7 +640,7 @@ class StepNodes:
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """Store the parts of the panel bounds at a height, for every tilt."""
+    """Hold the parts of the panel bounds at a height, from which those for any tilt follow."""
 
     constant: Array
     slope: Array
@@ -645,7 +653,10 @@ class _Shape:
 
 
 def _difference_from(plain: Array, terms: Array, move: Array) -> tuple[Array, Array]:
-    """Return plain (e^move - 1), with terms = plain e^move, and the size for relative rounding."""
+    """Return plain (e^move - 1), and the size of the numbers that were rounded.
+
+    ``terms``: plain e^move.
+    """
     near = np.abs(move) < 1
     gain = np.where(near, plain * np.expm1(np.where(near, move, 0.0)), terms - plain)
     return gain, np.where(near, np.abs(gain), np.abs(terms) + np.abs(plain))
