@@ -38,9 +38,7 @@ class _CachedArrays:
 
 
 class ArrayCache:
-    """Store results by function and arguments, and drop the oldest unused ones.
-
-    A result used since it was last due to be dropped is skipped once.
+    """Store results by function and arguments. Drop the oldest, but skip a used result once.
 
     Args:
         most: largest size of all results together, in bytes.

@@ -60,8 +60,7 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
         places: increasing, shape (n + 1,).
         mass: shape (n,), at least 0.
         edges: shape (m,), above 0.
-        wanted: True where a bound is useful, shape (m,). Elsewhere, the bound is 0, which claims
-            nothing.
+        wanted: True where a bound is useful, shape (m,). Elsewhere, nothing is claimed.
     """
     edges, repeat = _thin_edges(edges)
     if wanted is None or len(wanted) != len(edges):
@@ -116,8 +115,8 @@ def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -
     """Return a lower bound on how much each block lowers |phi(u)|, for all u in [u, following].
 
     Args:
-        sums: mass, first moment, and second moment of each block, shape (3, n).
-        width: width of each block, shape (n,).
+        sums: mass and first two moments of each block, shape (3, n).
+        width: their widths.
         slack: bound on the rounding of a second moment.
     """
     total, moment, second = sums

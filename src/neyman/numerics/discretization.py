@@ -62,7 +62,7 @@ def _gather_weights(
 ) -> Atoms:
     """Add up the weights at each grid point ``index * step``. Take the other fields from ``dots``.
 
-    ``terms``: number of terms, beyond 8, in the sum that gave each weight.
+    ``terms``: number of terms, beyond 8, in each weight.
     """
     start = int(index.min())
     cells(int(index.max()) - start)
@@ -138,9 +138,9 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     """Return a dominated measure as `contract` does, for many atoms per grid step.
 
     It adds an eighth of the variance that `contract` adds. The atoms nearest to each grid point j
-    step merge into one atom, at j step + e_j. If e_j < 0, it is mixed with a share of the atom of
-    the next grid point; if e_j > 0, of the one before. The share is just large enough to move the
-    atom to j step. If this share is too large, the atom is rounded down [DI-6].
+    step merge into one, at j step + e_j. If e_j < 0, it is mixed with a share of the next point's
+    atom; if e_j > 0, of the one before. The share moves the atom to j step. If it would be too
+    large, the atom is rounded down [DI-6].
     """
     charge(CALL + ATOM_OPERATIONS * len(dots.loss))
     keep = dots.weight > 0
@@ -190,7 +190,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
 def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]:
     """Merge all atoms within each interval of this width into one atom. This is post-processing.
 
-    Under both P and Q, the weight of the new atom is the sum.
+    Its weights under P and Q are sums.
 
     Returns:
         The losses, their weights, and the number of terms beyond 8 in the longest sum.

@@ -28,7 +28,7 @@ from neyman.numerics.operations import charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on which sums are stored: the number of copies, the range, and the smallest weight."""
+    """Limits on which sums are stored."""
 
     copies: int = 2000  # up to this many copies of a loss with two values, all sums are stored
     # Standard deviations stored for more copies. The omitted mass is about 1e-20.

@@ -1,15 +1,14 @@
 """Compute the trade-off curve that bounds on Renyi divergences imply.
 
-A test with level x and power y turns the pair into two coins: Bernoulli distributions with means y
-(under P) and x (under Q). Their divergences obey the same bounds, and every pair of coins that
-obeys them is possible. Therefore, the curve is the boundary of the region
+A test with level x and power y turns the pair into two coins, with means y under P and x under Q.
+Their divergences obey the same bounds, and all coins that obey them are possible. So the curve
+bounds the region
 
     { (x, y) : D_a(y||x) and D_a(x||y) are within the bounds at every order a }.
 
-An order that excludes a power proves an upper bound. A point that no order excludes is a lower
-bound. The set that one order allows is convex, so its tangents bound delta. Source: Balle, Barthe,
-Gaboardi, Hsu and Sato 2020 (both directions, every order). Coins are stored as log-odds, for
-relative accuracy near 0 and 1.
+Any single order gives an upper bound. A point that passes every order is a lower bound. The set of
+one order is convex, so its tangents bound delta. Source: Balle, Barthe, Gaboardi, Hsu and Sato 2020
+(both directions, every order). Coins are stored as log-odds, for relative accuracy near 0 and 1.
 """
 
 from __future__ import annotations
@@ -272,7 +271,7 @@ def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array
     Args:
         orders, place: orders, and estimates of the power that each excludes, shape (rows, orders).
         width: half of the new range in log(a - 1), around the vertex of a parabola through the best
-            three; 0 for the range between the orders on either side of the best.
+            three; 0 for the range between the orders beside the best.
         top: the largest order.
     """
     rows = np.arange(len(orders))

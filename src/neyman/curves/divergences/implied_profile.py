@@ -1,8 +1,8 @@
 """Compute the privacy profile that Renyi guarantees imply together with known losses.
 
-Let m be the mass of the outcomes that only P can produce, and n of those that only Q can. P' and Q'
-are P and Q conditioned on the other outcomes. The best test decides for P on the first kind, for Q
-on the second, and tests P' against Q' on the others:
+Outcomes that only P can produce have mass m, and those that only Q can, mass n. P' and Q' are P and
+Q conditioned on the others. The best test decides for P on the first outcomes, for Q on the second,
+and tests P' against Q' on the others:
 
     power(level) = m + (1 - m) power'(level / (1 - n)),
     delta(epsilon) = m + (1 - m) delta'(epsilon + log((1 - n) / (1 - m))).
@@ -276,9 +276,8 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
 def _log_delta_over(steep: RegionLine, flat: RegionLine, epsilon: Array) -> Array:
     """Return upper bounds on log delta from two tangents, steep and flat, for each epsilon.
 
-    A line with slope t' has at level 0 a power that bounds delta(log t'). delta falls and is convex
-    in t = e^epsilon. Therefore, a line with a slope below t suffices, and between two slopes the
-    bounds are interpolated.
+    The power at level 0 of a line with slope t' bounds delta(log t'). delta falls and is convex in
+    t = e^epsilon, so bounds are interpolated between two slopes. One slope below t suffices.
     """
     unit = np.where(flat.log_y == 0, np.maximum(steep.log_y, -700.0), flat.log_y)
     first, second = steep.intercept(unit), flat.intercept(unit)

@@ -8,9 +8,9 @@ epsilon. The largest delta over all t,
 is attained at t = (s + epsilon)/2. It is the profile of one pair (the envelope): two logistic
 distributions whose centers are epsilon scales apart, with power(level) = level / (level +
 e^-epsilon (1 - level)). The envelope dominates the pair of every t. Therefore, its bounds compose,
-even if each t depends on earlier outputs. But no single mechanism has the envelope's delta at every
-s, so the envelope is safe but not exact for several releases. The divergence of each order has its
-own worst t, and the divergences of several releases add up exactly.
+even if each t depends on earlier outputs. But no mechanism has this delta at every s, so for
+several releases the envelope is safe, not exact. Each order's divergence has its own worst t, and
+these divergences add up exactly.
 
 Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5], [ZC-7].
 """
@@ -232,10 +232,9 @@ class BoundedRangeLoss(Part):
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """Return a lower and an upper copy of the parts.
+    """Return lower and upper versions of the parts.
 
-    A bracket becomes its lower or upper loss, and a loss of bounded range its pair at epsilon / 2
-    or its envelope.
+    A bracket becomes its lower or upper loss, a loss of bounded range a pair or its envelope.
     """
     low, high = bracket_sides(parts)
     return (

@@ -127,8 +127,8 @@ def _step(joint: ComposedLattice) -> Fraction:
 def _align_step(joint: ComposedLattice, grid: float) -> Fraction:
     """Return a step near ``grid`` that puts the largest bounded loss just above a grid point.
 
-    Laplace pairs have half of their mass at the largest loss. The lower side rounds it down, here
-    by a distance of second order in the step. On other grids, the distance is of first order.
+    Laplace pairs have half of their mass there. The lower side rounds it down by a distance of
+    second order in the step. On other grids, the distance is of first order.
     """
     tops = [float(loss.supremum) for loss, _ in joint.parts]
     top = max((t for t in tops if 2 * grid <= t < math.inf), default=0.0)
@@ -236,8 +236,8 @@ class LossBracket(Part):
     def _ends(self, z: Array) -> tuple[Array, Array]:
         """Return a lower and an upper bound on K(z) for real z, shape (n,) each.
 
-        e^{K(z)} is a convex divergence for z > 0 and z < -1, and concave between. Therefore, it is
-        between its values for the lower and the upper loss.
+        e^{K(z)} is a convex divergence for z > 0 and z < -1, and concave between, so it is between
+        its values for both losses.
         """
         both = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in (self.lower, self.upper)]
         low = np.minimum.reduce([k - error for k, error in both])

@@ -50,14 +50,14 @@ class Base:
     """Hold the distribution under Q of the inner loss l (the loss before sampling).
 
     Args:
-        loss, log_q: loss and log mass of each atom, shape (n,).
+        loss, log_q: losses and log masses of the atoms, shape (n,).
         stretches: intervals of an underlying variable t with a density.
         lost: (t, a, low, high): the mass omitted for low < l < high, weighted by e^{(t + 1) l}, is
             at most e^a [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the distribution itself, 1 for one that dominates it, -1 for one that it
             dominates.
-        units: bound on the relative error of each single atom's mass, shape (n,), if known.
+        units: the same for each atom, shape (n,), if known.
     """
 
     loss: Array
@@ -134,9 +134,8 @@ def _agreement_index(
 ) -> tuple[int, bool]:
     """Return a lattice index near ``near`` around which the atoms of two tilts agree, and True.
 
-    Losses may be rounded to the grid differently under different tilts, which affects a few indices
-    per atom. If all indices around a cut agree, the cut splits no atom. If there is no such index,
-    return ``near`` and False.
+    Rounding of losses to the grid may differ between tilts, in a few indices per atom. If all agree
+    around a cut, the cut splits no atom. Return ``near`` and False if there is no such index.
     """
     (a, a_place), (b, b_place) = discretized
     low = max(a.start, b.start, near - 200)

@@ -219,9 +219,9 @@ class Composition:
         """Return K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
         Let phi be e^{K(z) - K(Re z)} of a part, and e a bound on its error. The product of all true
-        phi is at most the product of all |phi| + e. Each addition of a part to K errs by at most
+        phi is at most the product of all |phi| + e. Each addition to the sum of K errs by at most
         one rounding unit of the sum of all |K|. A node z is dropped if its product so far, times
-        the factor of ``log_rest``, is negligible: other factors are at most 1.
+        the factor of ``log_rest``, is negligible.
 
         Args:
             z: real, or on one vertical line from the real axis upward; shape (n,).

@@ -218,7 +218,7 @@ def response_mu(epsilon: float) -> float:
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
     """Return a zCDP parameter of pairs whose finite losses are in [low, high] [ZC-8].
 
-    It is that of the finite part, normalized. ``failure`` and ``missing`` are as in `FiniteLoss`.
+    It is for the normalized finite part. Arguments are as in `FiniteLoss`.
     """
     moved = math.log1p(-missing) - math.log1p(-failure)
     # Each logarithm errs by 2 units, and their difference by one relative unit: 3 units.
@@ -417,7 +417,7 @@ def _multinomial(
 ) -> Discretization:
     """Return the tilted sum of ``count`` losses with values ``index * unit``.
 
-    ``place`` bounds the error of each value, and ``failure`` is the mass of infinite loss.
+    ``place`` bounds each value's error. ``failure``: mass of infinite loss.
     """
     # Probabilities given that the loss is finite. The end restores the missing mass.
     log_finite = math.log1p(-failure)

@@ -3,9 +3,8 @@
     M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z)
 
 M is computed by a trapezoid rule in y, whose error decreases geometrically. Let c be the largest
-distance of a normal in the mixture. For Im y = a, the terms of R have arguments in [0, c a].
-Therefore, |R(y)| <= R(Re y) and |R(y)| >= R(Re y) cos(c a / 2), and R has no zero in |Im y| < pi /
-c.
+distance of a normal. For Im y = a, the terms of R have arguments in [0, c a]. So R(Re y) cos(c a /
+2) <= |R(y)| <= R(Re y), and R has no zero in |Im y| < pi / c.
 """
 
 from __future__ import annotations
@@ -74,9 +73,9 @@ class LikelihoodRatioLoss(Loss):
         """Store the values that every sum over y uses.
 
         Args:
-            farthest: c, the largest distance of a normal in the mixture.
-            ratio_units: error of log R in rounding units, in addition to its rounding.
-            log_least: the infimum of log R.
+            farthest: c, the largest distance of a normal.
+            ratio_units: error of log R in rounding units, besides its rounding.
+            log_least: infimum of log R.
         """
         vars(self).update(
             farthest=farthest,
@@ -229,16 +228,14 @@ class LikelihoodRatioLoss(Loss):
     def _decay_beyond(
         self, law: _RatioDistribution, edges: Array, used: Array, pull: float, enough: float
     ) -> Array:
-        """Return a bound on log |phi| for each edge, from shifts y + i a.
+        """Return bounds on log |phi| at all edges, from shifts y + i a.
 
-        There |R^{iu}| is e^{-u arg R}, with arg R >= 0. The bound at an edge in ``used`` holds
-        beyond this edge too.
+        There |R^{iu}| is e^{-u arg R}, with arg R >= 0. A bound also holds for larger u.
 
         Args:
             law: the tilted distribution of y.
-            edges: the u_j of `Loss.decay`.
             used: indices of the edges at which to compute; before the first, nothing is claimed.
-            pull: near u = 0, the best shift a is u times this.
+            pull: u times this is the best shift a near u = 0.
             enough: log |phi| that suffices.
         """
         c, w, heights = self.farthest, law.w, edges[used]
@@ -452,9 +449,8 @@ def _tilt_masses(
 def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering: bool) -> Array:
     """Return K of several losses at real tilts with a bound on its error, shape (2, losses, m).
 
-    If ``steering`` is True, return uncertified K, mean, and variance instead, shape (3, losses, m).
-    Tilts whose integrands have peaks near y = 0 share nodes of y, and so do losses of the same
-    order (all "remove" or all "add").
+    For ``steering``, return uncertified K, mean, and variance, shape (3, losses, m). Tilts whose
+    integrands have peaks near y = 0 share nodes of y, and so do losses of one order.
     """
     first, several = losses[0], len(losses) > 1
     if several:

@@ -219,7 +219,7 @@ def _deviation(mu: float, count: int) -> float:
 def _single_loss(mu: float, side: int) -> _Sum:
     """Return the distribution of the Y of one batch on grid points.
 
-    The mass between two grid points is split between them (side 1), or put at its mean (side -1).
+    Mass between grid points is split between them (side 1) or put at its mean (side -1).
     """
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu

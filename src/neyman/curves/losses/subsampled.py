@@ -168,7 +168,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def _hump(self, w: float, y: float) -> float | None:
         """Return a peak of e^{-y^2/2} R^w, by iteration from y, or None if that is slow.
 
-        A peak is a fixed point of y = w mu s(y), where mu s(y) is the derivative of log R.
+        It is a fixed point of y = w mu s(y), mu s(y) the derivative of log R.
         """
         for _ in range(200):
             t = min(self.distance * y - self.distance**2 / 2, 700.0)
@@ -237,11 +237,11 @@ def _log_ratio(rate: Array | float, t: Array) -> Array:
 def _log_mixture(rate: Array | float, t: Array) -> Array:
     """Return log(1 - q + q e^t), to relative accuracy, with q = ``rate``.
 
-    It is computed as log1p(q (e^t - 1)): e^t - 1 errs by 2 rounding units, the product by one, and
-    the logarithm by 2. If the sum is above 1/2, the first three units count at most 1.5 times: 7
-    units in all. If it is below 1/2, they would count without bound. But then q is above 1/2, so 1
-    - q is exact and nothing cancels in 1 - q + q e^t: this sum errs by 4 units, and its logarithm
-    is at least 0.69 in size and errs by 2: 8 units.
+    In log1p(q (e^t - 1)), e^t - 1 errs by 2 rounding units, the product by one, and the logarithm
+    by 2. If the sum is above 1/2, the first three units count at most 1.5 times: 7 units in all.
+    Below 1/2, they would count without bound. But then q > 1/2, so (1 - q) is exact and nothing
+    cancels in 1 - q + q e^t: it errs by 4 units, and its logarithm, at least 0.69 in size, by 2: 8
+    units.
     """
     ratio = log1p(rate * np.expm1(t))
     if not np.logical_or.reduce(np.greater(rate, 0.5), axis=None):
@@ -281,7 +281,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
     def supremum(self) -> float:
         """Return an upper bound on the largest loss, with g(l) = log(1 - q + q e^l).
 
-        It is g at the largest inner loss, or for the reverse -g at the least inner loss.
+        It is g at the largest inner loss, or -g at the least.
         """
         if self.removed:
             return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.rate)[0]))
@@ -296,7 +296,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
     def rho(self) -> float:
         """Return the rho without sampling, inf if it covers only a part of the outcomes.
 
-        To see whether the record was sampled would reveal more.
+        Seeing which pair was drawn would reveal more.
         """
         return math.inf if _fails(self.inner) else self.inner.rho
 
@@ -396,8 +396,8 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss.
 
-        For inner losses l > 0, it is g(l) under the mixture and -g(l) under Q, with g(l) = log(1 -
-        p + p e^l). The remaining mass has loss 0.
+        For inner losses l > 0, it is g(l) = log(1 - p + p e^l) under the mixture and -g(l) under Q.
+        The rest is at 0.
         """
         base, p = law_under_q(self.inner, size), self.share
         positive = base.loss > 0
@@ -447,8 +447,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
     """Represent the loss of a replaced record under Poisson sampling.
 
-    P and Q are mixtures: with probability 1 - q the noise, else the noise moved to one side (P) or
-    to the opposite side (Q).
+    P and Q are mixtures of the noise (weight 1 - q) and of noise moved to opposite sides.
 
     Args:
         inner: the loss of the noise moved to one side, against the noise: Gaussian or Laplace.
@@ -606,9 +605,9 @@ def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piec
 def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
     """Return (log mass, loss) at each cut end of a piece: a bound on the mass beyond the end.
 
-    Beyond the end, the log density falls outward with a slope of at least LOG_SLOPE_PAD - 1.
+    Beyond it, the log density falls with a slope of at least LOG_SLOPE_PAD - 1.
 
-    If an end was not cut off, a small mass may be counted that does not exist.
+    For an end that was not cut off, this counts a small mass that does not exist.
     """
     t = np.array([piece.low, piece.high])
     log_p, loss = piece.log_p(t) - math.log(LOG_SLOPE_PAD - 1), piece.loss(t)
@@ -622,9 +621,9 @@ def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
 def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, float], ...]:
     """Return (log mass, loss) for each bound on the mass that ``base`` omits above ``floor``.
 
-    Under a tilt c, a mass has the weight e^{w g(l)}, with w = c + 1 for g (``up``) and w = -c for
-    -g. On an interval of ``base.lost``, e^{w g(l) - (t + 1) l} is largest at an end: w g is convex
-    for w >= 0, and both terms fall for w < 0. Beyond the last tilt, t + 1 >= w, so it falls.
+    A tilt c gives weights e^{w g(l)}, w = c + 1 for g (``up``) and w = -c for -g. On an interval of
+    ``base.lost``, e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
+    terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
     """
     if not base.lost:
         return ()

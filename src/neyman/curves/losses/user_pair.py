@@ -549,13 +549,12 @@ def _upper(
 ) -> Part:
     """Return a dominating loss: put each group's masses at the ends of the group's loss [UD-2].
 
-    Groups above and below 0 are handled separately. For a group around 0, the excess of P over Q
-    goes to its upper end or farther out, and the excess of Q to its lower end or farther out.
-    Farther out, the same delta(0) takes less mass. Losses move out until the masses sum to at most
-    1.
+    Losses above and below 0 are handled separately. A group near 0 stores the part that counts
+    above 0 at its upper end or farther out, and likewise the part below 0. Farther out, the same
+    delta(0) takes less mass. Losses move as far as a sum of 1 requires.
 
-    pl, ph, ql, qh: lower and upper bounds on each group's mass under P and Q. low, high: bounds on
-    its loss. most: bounds on the infinite mass.
+    pl, ph, ql, qh: bounds on each group's mass under P and Q. low, high: bounds on its loss. most:
+    bounds on infinite mass.
     """
     wide = -np.expm1(low - high)
     top = ph * -np.expm1(-np.clip(np.log(ph / ql) - low, 0.0, high - low)) / wide  # at high

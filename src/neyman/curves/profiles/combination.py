@@ -405,10 +405,9 @@ def group_profile(composition: Composition, groups: int) -> Profile:
 def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
     """Return parts that bound a sum from below, and parts that bound it from above, by groups.
 
-    Similar parts form a group. In the first list, each part is replaced by one that every member of
-    its group dominates; in the second, by one that dominates every member. More noise is less noise
-    with noise added, and a smaller sampling rate is a larger one with records dropped. Both are
-    post-processing [C-13].
+    Similar parts form a group. In the first list, each group becomes a part that every member
+    dominates; in the second, a part that dominates every member. More noise is noise added to less
+    noise, and a smaller sampling rate thins a larger one. Both are post-processing [C-13].
     """
     kinds: dict[tuple[str, bool], list[tuple[tuple[float, float], Part, int]]] = {}
     low: list[tuple[Part, int]] = []

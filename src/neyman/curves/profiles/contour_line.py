@@ -5,15 +5,15 @@
 with K(z) = log E[e^{zL}]. A trapezoid sum of step h on this line equals the sum over integers n of
 e^{2 pi n c / h} delta(epsilon + 2 pi n / h) (aliases). No term is negative, so the sum is at least
 delta, the term n = 0. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1. A
-Chernoff bound at some c' > c limits the terms n > 0. The part of the integral beyond the last node
-is bounded by the decay of the tilted characteristic function and the integral of 1/u^2. Errors of K
-count at each node. See docs/certificates/contour.md for the derivation.
+Chernoff bound at some c' > c limits the terms n > 0. Beyond the last node, the bound uses the decay
+of the tilted characteristic function and the integral of 1/u^2. Errors of K count at each node. See
+docs/certificates/contour.md for the derivation.
 
 If the decay is not certified, or only too far out, a tiny Gaussian release with mu^2 = v is added
 to the sum. An attacker who sees more learns no less, so delta of the larger sum is an upper bound.
-The size of its integrand has the additional factor e^{-v u^2 / 2}. The release adds to delta at
-most kappa, about v, times the mean of a Gaussian bump around epsilon. This mean is an integral over
-the same nodes. Subtracting it gives a lower bound.
+The integrand gets the factor e^{-v u^2 / 2}. The release adds to delta at most kappa, about v,
+times the mean of a Gaussian bump around epsilon, an integral over the same nodes. Subtracting it
+gives a lower bound.
 """
 
 from __future__ import annotations
@@ -462,8 +462,8 @@ class Row(NamedTuple):
 class Tilts:
     """Hold K and functions of K at increasing tilts c, to steer searches. Nothing is certified.
 
-    Between two tilts, functions of x = log c are interpolated by cubics. The epsilons are divided
-    into cells: a line for the middle of a cell is good in the entire cell.
+    Between two tilts, functions of x = log c are cubic. Cells divide the epsilons: a line for the
+    middle of a cell is good in the entire cell.
 
     Args:
         blocks: number of blocks of tilts; 0 for tilts around one x.

@@ -2,8 +2,8 @@
 
 With t = e^epsilon, g(t) = delta + t level is convex. Any value of g is an upper bound on its
 minimum [DU-1]. Take t1 < t* < t2 with g(t1), g(t2) >= g(t*). The chord of g from t1 to t*,
-extended, is below g between t* and t2. Likewise, the extended chord from t2 to t* is below g
-between t1 and t*. This gives a lower bound with an error of second order.
+extended, is below g between t* and t2, and vice versa. This gives a lower bound with an error of
+second order.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Conjugate:
     ) -> None:
         """Narrow ``best`` and ``top`` in place, by chords so short that only g's error matters.
 
-        They are lower and upper bounds on log power. The other arguments are as in `_reach`.
+        They bound log power. Other arguments are as in `_reach`.
         """
         width = top - best
         at = np.flatnonzero((width > CHORD_WIDTH) & (width < math.inf))

@@ -100,7 +100,7 @@ class ExponentProfile(Profile):
 
         They are P(L > t) - e^epsilon Q(L > t), for some s > 0.
 
-        P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) is at most e^-t.
+        P(L <= t) <= e^{K(-a) + a t} and Q(L > t) <= e^-t.
         """
         if self._misses is None:
             return np.full(len(epsilons), -math.inf)

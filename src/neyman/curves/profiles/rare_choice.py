@@ -99,8 +99,7 @@ class RareChoiceProfile(Profile):
     ) -> tuple[Array, Array]:
         """Widen the bounds of the likely losses by m. Where m matters, use the profile of the sum.
 
-        low, high: bounds of the likely losses at ``places``. least: the numbers to which m is
-        compared. ask: asks a profile for bounds.
+        low, high: bounds of the likely losses at ``places``. least: numbers to compare with m.
         """
         high = self._move_up(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding

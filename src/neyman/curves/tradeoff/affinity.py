@@ -34,7 +34,7 @@ LIMITS = Limits()
 def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> Bound:
     """Return bounds on the smallest affinity of a pair that the profiles allow, in both orders.
 
-    ``costly``: True if each delta takes a search; then fewer intervals are used.
+    ``costly``: True if each delta takes a search.
     """
     pieces = LIMITS.costly_pieces if costly else LIMITS.pieces
     t = 1 + np.concatenate([[0.0], np.geomspace(1e-6, LIMITS.largest_place, pieces)])

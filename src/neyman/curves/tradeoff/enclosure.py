@@ -139,7 +139,7 @@ def _product_polygon(losses: Composition) -> Pair | None:
 def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
     """Return the polygon of finitely many outcomes, from their masses under P and Q.
 
-    The largest loss comes first. Mass of P that is missing has infinite loss.
+    The largest loss comes first. Missing mass of P has infinite loss.
     """
     failure = 1 - sum((p for p, _ in masses), Fraction(0))
     above = accumulate(
@@ -217,7 +217,7 @@ def _round_polygon(
 ) -> Pair:
     """Return polygons from rounded masses. Each corner uses the masses on both sides of it.
 
-    In this way, small type I and type II errors are both accurate.
+    So both kinds of errors stay accurate.
 
     Args:
         p, q: masses of the outcomes of finite loss, the smallest loss first.

@@ -111,7 +111,7 @@ def _chord_value(
 def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
     """Return the curve of two tests in sequence, rounded to a side [TC-7, TC-13].
 
-    It is the second test's power at the level that equals the first test's power.
+    It is second(first(level)).
 
     Args:
         first, second: polygons of floats, see `rounded`.

@@ -6,9 +6,8 @@ for Q [PL-6]:
     P_s(L > x) = (1 / 2 pi i) * integral of e^{K(z) - (z + s) x} / (z + s).
 
 The factor 1 / (z + s) falls only like 1 / u, u = Im z, so the decay of e^K must be certified far
-out. Beyond that, a tiny Gaussian noise that is added to the loss makes the integrand fall. The
-noise exceeds a distance d only with negligible probability. Therefore, the tail is between the
-tails of the noisy loss at x + d and x - d.
+out. Beyond that, tiny Gaussian noise on the loss makes the integrand fall. The noise exceeds a
+distance d with negligible probability. So the tail is between the noisy tails at x + d and x - d.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Let p be the power of the best test at each level, the largest over all pairs. Let g = Phi(mu + z),
 z the normal quantile of the level, be the power of G_mu. As mu grows, sup(p - g) falls and sup(g -
-p) rises. At the nearest mu they are equal [PL-3]. Levels are divided into cells (intervals). In
-each cell, both differences are bounded by lines that meet at a cut inside it, so their values at
-the ends and at the cut suffice [PL-4].
+p) rises. At the nearest mu they are equal [PL-3]. In a cell between two levels, cut at any level,
+both differences are bounded by their bounds at the ends and at the cut [PL-4].
 """
 
 from __future__ import annotations

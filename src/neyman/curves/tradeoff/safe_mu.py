@@ -326,9 +326,7 @@ class HalfCurve:
     def _mu(self, log_level: Array, line: Array) -> Array:
         """Return upper bounds on z(power) - z(level), for the powers of tangents at these levels.
 
-        Args:
-            log_level: logarithms of levels, shape (n,).
-            line: index of the tangent for each level.
+        ``line``: index of the tangent for each level.
         """
         above, steep = self._above[line], self._epsilon[line] + log_level
         with np.errstate(invalid="ignore", over="ignore"):

@@ -1,9 +1,8 @@
 """Combine the two orders of a pair: the inverse, both orders together, and the conjugate.
 
-T(Q, P) is the inverse of T(P, Q). If a curve is a lower bound for every ordered pair of neighbors,
-(S, S') and (S', S), so is its inverse, and so is the larger of both. If it is a lower bound for one
-order, only the smaller of both holds for either order. The largest convex curve below this minimum
-composes.
+T(Q, P) is the inverse of T(P, Q). If a curve holds for every ordered pair of neighbors, (S, S') and
+(S', S), so does its inverse, and the larger of both. If it holds for one order, only the smaller of
+both holds for either. The largest convex curve below this minimum composes.
 """
 
 from __future__ import annotations

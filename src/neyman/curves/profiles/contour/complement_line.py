@@ -64,8 +64,8 @@ class ComplementLine:
         weight: complex weights, shape (n,).
         top: K(c).
         fixed, moving: the error of the sum over nodes is at most fixed + moving |epsilon|.
-        aliases: c', K(c'), and 2 pi |c' - c| / h for some c' on each side of c, which bound the
-            error of the step h; shape (2, 3, m).
+        aliases: c', K(c'), and 2 pi |c' - c| / h on both sides of c, to bound the error of the step
+            h; shape (2, 3, m).
         slack: bound on the error of K(c).
     """
 

@@ -222,8 +222,7 @@ class ContourProfile(Profile):
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
         """Return Chernoff's bound on log delta [C-12].
 
-        Its tilt is near the saddle of a normal distribution or, if this exceeds ``enough``, of the
-        sum.
+        Its tilt is near the saddle of a normal distribution or of the sum.
         """
         if self._infinite:
             return 0.0
@@ -319,8 +318,7 @@ class ContourProfile(Profile):
     ) -> None:
         """Narrow bounds in place by a ``known`` line, and unmark those that are narrow enough.
 
-        known: the line, its epsilon, and its width there. wanting: True for bounds that are too
-        wide.
+        known: line, its epsilon, and its width there. wanting: True for bounds that are too wide.
         """
         overhead(LIMITS.question_operations)
         line, place, own = known

@@ -1,9 +1,9 @@
 """Compute profiles of losses with atoms, composed exactly or between two sums on a grid.
 
-The weights are multiplied by e^{cL}, with the tilt c chosen so that they are centered at the
-queried loss. In this way, even a tiny answer is relatively accurate. If the losses share a lattice,
-or have few sums, one exact measure answers. Otherwise, a dominating and a dominated measure give
-two bounds. All answers use three running sums over the losses l_k, from the largest downward,
+A factor e^{cL} centers the weights at the queried loss, so even a tiny answer is relatively
+accurate. If the losses share a lattice, or have few sums, one exact measure is used. Otherwise, a
+dominating and a dominated measure give two bounds. All answers use three running sums over the
+losses l_k, from the largest downward,
 
     P_k = P(L >= l_k),    Q_k = Q(L >= l_k),    D_k = delta(l_k),
 
@@ -309,7 +309,7 @@ class Side:
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         """Bound log delta of the finite losses at each epsilon, shape (n,) each.
 
-        delta is the sum of p (1 - e^{epsilon - l}) over the losses l > epsilon.
+        It is the sum of p (1 - e^{epsilon - l}) over l > epsilon.
         """
         overhead(10 * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")

@@ -55,7 +55,7 @@ SHARES = (1.0, 2.0)  # heights of y over a, for bounds on the decay
 class BracketSum:
     """Compute the transform of one bracket, F = product of M_high^n - product of M_low^n [LS-2].
 
-    M_low and M_high are the transforms of a step cut at the bracket's two levels, and n its count.
+    M_low and M_high are the transforms of a step cut at the bracket's levels, n its count.
 
     Without levels, F is that of the entire sum.
 
@@ -64,7 +64,7 @@ class BracketSum:
         variance: mu^2 of Gaussian noise besides the steps.
         tilts: real tilts c, increasing, at which F is estimated.
         most_nodes: most nodes of a line.
-        refined: True if the tilts are already concentrated near the best one for some epsilon.
+        refined: True if the tilts are already concentrated near one epsilon.
         beside: other losses, whose transform is a further factor [LS-11].
     """
 

@@ -100,7 +100,7 @@ class FewSteps:
     def _range(self, steps: Steps, total: int, low: float, high: float) -> tuple[float, float]:
         """Return the range of tau to tabulate for some of the steps. Almost no mass is left of it.
 
-        ``total``: the number of all steps. ``low`` and ``high``: the range for all steps.
+        ``total``: number of all steps, whose range is [low, high].
         """
         count = sum(n for _, n in steps)
         half = self._half(count)
@@ -177,7 +177,7 @@ class FewSteps:
     ) -> tuple[Array, Array]:
         """Return log integrals of the density h and of h (e^threshold - e^tau), from start to stop.
 
-        ``panel``: the index of the panel of each integral.
+        ``panel``: their panel indices.
         """
         h = self._density
         half = 0.5 * (stop - start)

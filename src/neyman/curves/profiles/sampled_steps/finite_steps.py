@@ -354,8 +354,8 @@ def _nodes(
 ) -> tuple[Array, Array, Array, float] | None:
     """Return heights, F / (F at height 0), its error, and a bound on the omitted nodes; or None.
 
-    The bound is on the sum of |F| h / (pi u^2) over all omitted nodes u. h: distance of nodes. c:
-    the tilt. split: True if the sides are of a bracket. goal: size of an acceptable bound.
+    The bound is on the sum of |F| h / (pi u^2) over all omitted nodes u. c is the tilt, h the
+    distance of nodes, and ``goal`` an acceptable bound.
     """
     counts = [s.count for s in sides]
     alphas = [s.alpha if split else 0.0 for s in sides]
@@ -515,7 +515,7 @@ def _transform(
 ) -> tuple[Array, Array] | None:
     """Return F / (F at height 0), and a bound on its error [FV-1]; None if the error is too large.
 
-    waves, errors: values of `_FiniteSide` below the bracket and inside, for each loss.
+    waves, errors: below the bracket and inside, from each `_FiniteSide`.
     """
     last = len(waves[0][0])
     low, gain = np.zeros(last, complex), np.zeros(last, complex)

@@ -349,7 +349,7 @@ class _List:
     def share(self, rows: _Beginnings, left: Array, total: Array, m: Array, rest: Array) -> Array:
         """Bound the log contribution of each beginning to delta(start), minus its log probability.
 
-        Args: m, rest: log transforms, at each tilt, of one remaining term and of all later losses.
+        m, rest: log transforms of one remaining term and of later losses, at each tilt.
         """
         bound = np.full(np.broadcast_shapes(left.shape, total.shape), math.inf)
         for i, c in enumerate(self.tilts.tolist()):

@@ -5,8 +5,8 @@ log(q / (1 - q)) - mu^2 / 2. Therefore, X = log(1 + e^b) is positive, and the su
 
     e^S = product of (1 + e^b),    tau = log(e^S - 1).
 
-If two sums have the tau values alpha and beta, their total has (1 + e^alpha) (1 + e^beta) = 1 +
-e^tau. With r = beta - alpha, the density of tau under Q is
+Two sums with tau values alpha and beta give (1 + e^alpha) (1 + e^beta) = 1 + e^tau. With r = beta -
+alpha, the density of tau under Q is
 
     h(tau) = integral of h_1(alpha) h_2(beta) (A + B + A B) / (A + B + 2 A B) dr,    [FS-1]
 

@@ -69,8 +69,8 @@ class Limits:
         sure_steps: if more steps on average use the record, one line of K is tried first.
         enough_width: width of log delta at which no other split is tried.
         atom_steps: most steps for which the sum's atom at 0 matters.
-        deep_efolds, deepest_efolds: values of -log delta beyond which the guess is rough, and
-            beyond which only a line with a cheap K is tried.
+        deep_efolds, deepest_efolds: -log delta beyond which the guess is rough, and beyond which
+            only a line with a cheap K is tried.
         grid_steps: most steps for which grids are fast.
     """
 
@@ -411,7 +411,7 @@ class LargestStepProfile(ContourProfile):
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
         """Estimate the epsilon at which a log tail falls to ``log_target``, and return True.
 
-        Return a start for a search and False if it does not fall to it.
+        Else return a start and False.
         """
         table = self._sum.table(log_target)
 

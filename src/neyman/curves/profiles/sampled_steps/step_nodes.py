@@ -246,7 +246,7 @@ class StepNodes:
     def log_above(self, tilt: float) -> tuple[float, float]:
         """Return upper bounds on log M_low and log M_bracket at a real tilt.
 
-        They include the errors of the trapezoid rule, of the omitted ends, and of rounding.
+        They include errors of the step, the ends, and rounding.
         """
         return self._cache_once(self._log_above, tilt)
 
@@ -470,7 +470,7 @@ class StepNodes:
     ) -> tuple[float, float]:
         """Return the mass up to a level minus 1, and a bound on its error [LS-3].
 
-        Args are the terms, those of losses below 0, psi, and the errors of terms in `line`.
+        ``below``: terms of losses below 0. ``units``: errors of terms.
         """
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
