@@ -86,8 +86,8 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
 
     Args:
         a, b: measures with equal steps.
-        work: largest number of multiplications for a direct convolution, which keeps small relative
-            errors. Above it, a Fourier transform is used.
+        work: largest number of multiplications for a direct convolution, which keeps relative
+            errors small.
     """
     short, long = sorted((len(a), len(b)))
     log_scale = a.log_scale + b.log_scale

@@ -87,8 +87,8 @@ class Bound:
         """Format the safe end as a float, rounded toward the safe side.
 
         Args:
-            spec: as for a float, with a precision or a type. Without either, it may only give the
-                alignment and width of ``str(bound)``.
+            spec: as for a float, with a precision or a type. Otherwise, it may only align
+                ``str(bound)``.
 
         Raises:
             ValueError: the format is of another kind.

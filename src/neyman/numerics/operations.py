@@ -211,8 +211,7 @@ def limit(share: float, owner: object = None) -> _Block:
     Args:
         share: share of the remaining operations, reserve included.
         owner: if given, the share is of the operations left when this object first called `limit`
-            in the question. All its contexts together get this share, and the reserve is not
-            shared.
+            in the question. Its other contexts count, and the reserve is not shared.
     """
     meter = METER.get() or _new_meter()
     if owner is None:

@@ -26,8 +26,8 @@ def below(value: Fraction | float) -> float:
 def exp_up(value: float) -> float:
     """Return an upper bound on the probability e^value. Return exactly 0 for -inf.
 
-    The bound allows for one rounding of ``value``. It assumes that exp errs by less than one float,
-    and adds two.
+    The bound allows for one rounding of ``value``. exp errs by less than one float, and `up` adds
+    two.
     """
     if value == -math.inf:
         return 0.0

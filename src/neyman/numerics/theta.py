@@ -26,7 +26,7 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the terms of a sum and the size of a block, and where to use each sum."""
+    """Limits on the terms of a sum and the size of a block."""
 
     drop_efolds: float = 50.0
     narrow_sigma_squared: float = 0.5  # for a smaller sigma^2, the sum over x is shorter

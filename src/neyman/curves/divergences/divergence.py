@@ -43,9 +43,9 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
 
     D_1 (KL) is the slope of K at 0.
 
-    A bare guarantee (bounds on divergences only) adds the largest divergence it allows to the upper
-    bound. To the lower bound, it adds that of a Gaussian if it is only zCDP, else that of two coins
-    with means x and 1 - x that meet it.
+    A bare guarantee adds the largest divergence it allows to the upper bound. To the lower bound,
+    it adds that of a Gaussian if it is only zCDP, else of coins with means x and 1 - x that meet
+    it.
     """
     if (bare := c.bare) is not None:
         near = float(order)

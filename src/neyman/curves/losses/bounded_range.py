@@ -185,7 +185,7 @@ class BoundedRangeLoss(Part):
         return self.upper.mu
 
     def reverse(self) -> BoundedRangeLoss:
-        """Return this loss: -L is in [-t, epsilon - t], so it has the same range."""
+        """Return this loss: -L, in [-t, epsilon - t], has the same range."""
         return self
 
     def log_mgf(self, z: Array) -> Array:

@@ -73,7 +73,7 @@ class Base:
 def law_under_q(inner: Loss, size: float) -> Base:
     """Return the distribution under Q of a loss on a lattice, for tilts up to ``size``.
 
-    The atoms are computed under several tilts. Each atom comes from the tilt that resolves it best.
+    Each atom comes from the tilt that resolves it best.
     """
     tilts = [-1.0, 0.0]
     discretized: list[tuple[Atoms, Array]] = []

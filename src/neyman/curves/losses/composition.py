@@ -164,7 +164,7 @@ class Composition:
     def log_total_variation(self) -> float:
         """Return an upper bound on log delta(0).
 
-        By a coupling, delta(0) <= 1 - prod(1 - TV), over the total variations TV of the parts.
+        By a coupling, it is at most log(1 - prod(1 - TV of a part)).
         """
         each: list[float] = []
         for loss, n in self.parts:

@@ -23,7 +23,7 @@ ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the largest count of numbers, and on the sigma^2 for which each formula is used."""
+    """Limits on the count of numbers, and on sigma^2 for each formula."""
 
     numbers: int = 1 << 60  # largest total count of noisy numbers
     narrow_sigma_squared: float = 4.0  # below it, moments differ from the Gaussian's

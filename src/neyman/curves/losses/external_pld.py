@@ -16,13 +16,13 @@ from neyman.numerics.rounding import up
 class ExternalPld(Part):
     """Represent the losses that a source states for a pair (P, Q) and for its reverse (Q, P).
 
-    Because both are rounded up, neither is exactly the other's reverse. The reverse of one may be
-    much worse than the other, because mass that was rounded up from below becomes infinite loss in
-    the reverse.
+    After rounding up, neither loss is the other's reverse. The reverse of one may be much worse
+    than the other, because mass that was rounded up from below becomes infinite loss in the
+    reverse.
 
     Args:
-        ahead: the loss stated for (P, Q).
-        behind: the loss stated for (Q, P).
+        ahead: stated for (P, Q).
+        behind: stated for (Q, P).
         source: names the source in words.
     """
 

@@ -105,7 +105,7 @@ class LikelihoodRatioLoss(Loss):
     def mean_shift(self) -> float:
         """Estimate by how many standard deviations one step (release) moves the distribution.
 
-        It is the mean distance of the normals. Each distance counts at most 1.
+        It is the mean distance of the normals, each at most 1.
         """
 
     @abstractmethod
@@ -201,7 +201,7 @@ class LikelihoodRatioLoss(Loss):
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """Bound log |phi| as `Loss.decay` says, by moments, by pieces, and by shifts of y [C-4].
 
-        On a shifted line Im y = a, |R^{iu}| falls with u.
+        With Im y > 0, |R^{iu}| falls with u.
         """
         law = _law(self, tilt, 0.0)
         # The mean is rounded: a variance below the square of its rounding counts as 0.
@@ -329,14 +329,14 @@ class _RatioDistribution:
 
     @cached_property
     def fourth(self) -> float:
-        """Return E(L - L')^4, where L' is an independent copy of the loss L."""
+        """Return E(L - L')^4, L' an independent copy of L."""
         return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
 
     @cached_property
     def pieces(self) -> tuple[Array, Array]:
         """Return values of log R, and a lower bound on the mass spread evenly between each two.
 
-        They are the ``places`` and ``mass`` of `by_pieces`.
+        They are arguments of `by_pieces`.
         """
         loss, w = self.loss, self.w
         low, high = float(self.y[0]), float(self.y[-1])

@@ -31,7 +31,7 @@ from neyman.numerics.discretization import Discretization
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on a batch: the range of x, the omitted and smallest masses, and the largest mu."""
+    """Limits on the range of x for a batch, on masses, and on mu."""
 
     reach_deviations: float = 26.0  # standard deviations of x: the mass beyond is below 1e-147
     lost_mass: float = 1e-135  # omitted mass per batch: tails and products that underflow [RA-4]
@@ -44,7 +44,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class RandomAllocationLoss(Loss):
-    """Represent a finite loss on one side (above or below) of the loss of random allocation.
+    """Represent a finite loss above or below the loss of random allocation.
 
     Args:
         distance: mu, the shift of a batch in standard deviations of its noise, above 0 and at most

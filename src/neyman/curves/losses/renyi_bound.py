@@ -145,7 +145,7 @@ def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
     """Return the guarantee that D_a <= bounds[a] at these orders implies for all orders [RB-1].
 
     Because tau is convex and tau(1) = 0, the lower convex hull of (1, 0) and the points (a, (a - 1)
-    bounds[a]) is a bound on tau. This uses that D_a grows with a. The bound at order inf (a pure
+    bounds[a]) is a bound on tau. This implies that D_a grows with a. The bound at order inf (a pure
     epsilon) bounds the slope of tau everywhere.
 
     Args:

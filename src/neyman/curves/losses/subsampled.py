@@ -531,7 +531,7 @@ def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the do
 def _units(value: Array) -> float:
     """Return the relative error of a mass under the mixture, in rounding units.
 
-    It comes from the rounding of g, in ``value``, and of its sum with log Q.
+    It comes from g (``value``) and its sum with log Q.
     """
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 

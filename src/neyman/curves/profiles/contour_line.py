@@ -737,7 +737,7 @@ def _integrand_slope(rows: Array) -> Array:
 
 
 def _has_few_terms(losses: LineSum, c: float) -> bool:
-    """Return True if K(c) has few terms, and c is not too large."""
+    """Return True if K(c) has few terms and c is allowed."""
     return c <= LIMITS.largest_tilt and losses.places(c, 0.0) <= 0.1 * LIMITS.terms
 
 

@@ -250,10 +250,9 @@ def log_power_near(
 def chord_ratio(left: Any, star: Any, right: Any) -> Any:
     """Return (t2 - t*) / (t* - t1) with t = e^epsilon, for three rounded epsilons.
 
-    With r the largest distance between the epsilons, the ratio errs by 7 + r rounding units. The
-    caller multiplies it by a rise of g, with an error of 5 more units. Bounds of g have 4 units
-    more than necessary, plus one for each unit of epsilon, which covers both: r is at most the sum
-    of two epsilons.
+    The ratio errs by 7 + r rounding units, for epsilons at a distance r. The caller multiplies it
+    by a rise of g, which errs by 5 more. Bounds of g are wider than necessary by 4 + |epsilon|
+    units, which covers both errors: r is at most the sum of two |epsilon|.
     """
     return np.expm1(right - star) / -np.expm1(left - star)
 

@@ -203,7 +203,7 @@ class LimitProfile(Profile):
     def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
         """Return the engine's bounds. If it reached its limit of operations, use cheap bounds too.
 
-        The cheap bounds are those of `ExponentProfile`.
+        They are from `ExponentProfile`.
         """
         try:
             with engine_limit() as meter:

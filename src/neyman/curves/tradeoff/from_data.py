@@ -44,7 +44,7 @@ FLOAT_TOLERANCE = Fraction(1, 10**12)  # largest error of sums and curves that u
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the bins of two distributions, and on the lattice of their losses."""
+    """Limits on the bins of two distributions."""
 
     cells: int = 2000  # bins of equal probability under each distribution
     tail_decades: int = 40  # decades of the tails that have bins

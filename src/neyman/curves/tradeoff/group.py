@@ -119,7 +119,7 @@ def _repeat(m: Pair, times: int) -> Pair:
 def _after(first: Pair, second: Pair) -> Pair:
     """Return second(first(level)) as polygons below and above, exactly if both are exact.
 
-    A result with many or long corners is rounded.
+    Long results are rounded.
     """
     if first[0] is first[1] and second[0] is second[1]:
         exact = after(first[0], second[0])

@@ -393,10 +393,9 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
 def _variance(c: Composition, mean: Bound) -> Interval:
     """Bound Var(L) from moments E[e^{zL}] at small z.
 
-    Let X = L - m, m near the mean. E[2 cosh(j d X) - 2] for j = 1 .. n are combined so that of
-    their series in d, the term d^2 E[X^2] remains and the next n - 1 terms cancel. The remainder
-    has one sign: odd n bound E[X^2] from above, even n from below [PL-2]. Var(L) = E[X^2] - (E[L] -
-    m)^2.
+    Let X = L - m, m near the mean. Combine E[2 cosh(j d X) - 2] for j = 1 .. n so that d^2 E[X^2]
+    remains, and the next n - 1 terms of the series in d cancel. The remainder has one sign: odd n
+    bound E[X^2] from above, even n from below [PL-2]. Var(L) = E[X^2] - (E[L] - m)^2.
     """
     if not c.parts:
         return 0.0, 0.0

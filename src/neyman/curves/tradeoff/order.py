@@ -104,9 +104,9 @@ def _has_smaller_delta(f: Curve, g: Curve) -> bool:
 
 
 def _by_definition(f: Curve, g: Curve) -> bool | None:
-    """Return whether f >= g by comparing a parameter, if ``g`` is a named guarantee.
+    """Return the verdict f >= g by a parameter, if ``g`` is a named guarantee, else None.
 
-    Return True or False if that decides, else None.
+    Return None also if it does not decide.
     """
     bare = as_renyi_bound(g.alternatives)
     if bare is not None:

@@ -237,7 +237,7 @@ class GaussianMixtureProfile(Profile):
     def _largest_loss(self) -> float:
         """Return an upper bound on -log p_0, which no loss exceeds [SA-10].
 
-        p_0 is the weight of the normal at distance 0.
+        p_0 is the weight at distance 0.
 
         The logarithm errs by 2 units of its size, and p_0 by one for each weight.
         """

@@ -179,8 +179,8 @@ def _suitable(
 def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
     """Bound log(1 - power) by the largest e^eps (1 - level - delta'(-eps)) of the reversed pair.
 
-    delta' is the delta of the reversed pair, and ``missing`` an estimate of its least value. If 1 -
-    level is below this value, there is no bound.
+    ``missing`` is an estimate of the least delta', that of the reversed pair. A smaller 1 - level
+    gives no bound.
     """
     share = -math.expm1(log_level)
     if share <= missing:

@@ -165,7 +165,7 @@ class _Tails:
 def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
     """Return log delta at an epsilon below ``loss``: log(delta + Q (e^loss - e^epsilon)).
 
-    delta and Q are those at ``loss``, given by their logs.
+    delta and Q are those at ``loss``.
     """
     if loss <= epsilon or log_q == -math.inf:
         return log_delta
@@ -449,7 +449,7 @@ class Side:
     def _spread(self, sizes: float) -> float:
         """Return the relative error from sums, losses, and exponents, for both P and Q.
 
-        ``sizes``: total size of other rounded exponents.
+        ``sizes``: of other exponents.
         """
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
 

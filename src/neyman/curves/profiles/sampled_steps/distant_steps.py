@@ -45,7 +45,7 @@ class Limits:
         enough_width: width of log delta beyond which the next method is asked.
         depth_efolds: at first, omitted counts have a probability of e^-depth.
         deepest_efolds: at last, omitted counts have a probability of e^-deepest.
-        moved_share: share of e^epsilon that bounds the contribution of pairs [LS-12].
+        moved_share: share of e^epsilon that bounds the contribution of pairs.
         repeats: how often this bound is inserted into itself.
         cells: most entries of one array.
         farthest: largest epsilon. Larger epsilons use its bounds.
@@ -240,8 +240,8 @@ class DistantStepsProfile(Profile):
     def _added_power(self, log_level: float) -> Interval:
         """Bound log power for additions.
 
-        The lower bound is the power of a test that also requires that no outcome is beyond the cut
-        between the normals. The upper bound is the dual of the bound on delta.
+        The lower bound is a test that also requires no outcome beyond the cut between the normals.
+        The upper bound is the dual of the bound on delta.
         """
         if not self._log_beyond < -1:
             return log_level, 0.0

@@ -158,7 +158,8 @@ class RealSums:
         """Return the saddle c of the sum of steps with losses up to ``level``.
 
         Returns:
-            c, the approximate log of the term there, and its second derivative in log c.
+            c, the approximate log of the sum of the terms, and their log's second derivative in log
+            c.
         """
         c = self.tilts
         column = int(np.searchsorted(self.levels, level))
