@@ -239,7 +239,7 @@ def method_note(method: str) -> str:
 
 
 def _with_note(answer: Any) -> Any:
-    """Return ``answer``, with a note in the method of each bound that an engine had to stop."""
+    """Return ``answer`` with a note that an engine had to stop, in the method of each bound."""
     if isinstance(answer, Bound):
         said = NOTE in answer.method
         return answer if said else replace(answer, method=f"{answer.method}; {NOTE}")

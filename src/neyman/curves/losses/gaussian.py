@@ -34,7 +34,7 @@ class GaussianLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """Return mu: the pair is G_mu itself."""
+        """Return mu: the trade-off curve of the pair is G_mu."""
         return math.sqrt(self.mu_squared)
 
     def reverse(self) -> GaussianLoss:

@@ -149,7 +149,7 @@ class LikelihoodRatioLoss(Loss):
         return float(np.maximum.reduce(math.tau * a / (digits + cost)))
 
     def log_mgf(self, z: Array) -> Array:
-        """Return K(z). Complex z must have one real part, and they share nodes of y."""
+        """Return K(z). All z are real, or share one real part and nodes of y."""
         return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:

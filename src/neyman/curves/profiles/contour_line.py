@@ -107,7 +107,7 @@ class LineSum(Protocol):
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """Return K(z), and a bound on the error of e^{K(z)} relative to e^{K(Re z)}.
 
-        z is real or has one real part.
+        All z are real, or share one real part.
 
         log_rest: logarithm of a factor by which the caller multiplies each e^K. If the product
         underflows, K need not be computed.

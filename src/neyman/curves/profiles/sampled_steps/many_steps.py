@@ -51,9 +51,9 @@ class Limits:
     """Limits on the splitting of a sum, and on searches. All values give valid bounds.
 
     Args:
-        window_slope: smallest slope m of log psi, divided by t, or by 0.3 t / mu if this is larger
-            (0.6 t / mu in a self-reverse pair). Flatter windows pass more of the losses above their
-            level. Steeper windows need more nodes [LS-1].
+        window_slope: smallest slope m of log psi in t, times 0.3 / mu if this is above 1 (0.6 / mu
+            in a self-reverse pair). Flatter windows pass more losses above their level. Steeper
+            windows need more nodes [LS-1].
         window_share: smallest ratio of m to the slope of the step's log density at epsilon. At x
             below a level, log(1 - s) falls by m x and (m x)^2 / 18. With a smaller ratio, smaller
             losses dominate.
