@@ -25,8 +25,17 @@ from neyman.numerics.rounding import log_add
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
 # Distances at which chords rise surely, and at which they lose at most the deltas' own width.
 NEAR_CHORDS = np.array([-9.0, -3, -1, 0, 1, 3, 9])
-SEARCH_WIDTH = 3e-7  # relative width of a power at which the search stops
-CHORD_WIDTH = 1e-10  # relative width of a power above which near chords are tried
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hold the relative widths of a power at which a search changes or stops."""
+
+    search_width: float = 3e-7  # the search stops
+    chord_width: float = 1e-10  # near chords are tried above it
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +52,7 @@ class Conjugate:
     log_deltas: Callable[[Array], tuple[Array, Array]]
     place: Array
     z: Array
-    enough: float = SEARCH_WIDTH
+    enough: float = LIMITS.search_width
 
     @staticmethod
     def over(
@@ -51,7 +60,7 @@ class Conjugate:
         low: float,
         high: float,
         points: int = 400,
-        enough: float = SEARCH_WIDTH,
+        enough: float = LIMITS.search_width,
     ) -> Conjugate:
         """Return a `Conjugate` for levels whose g is smallest between epsilons low and high."""
         epsilon = np.linspace(low, high, points)
@@ -117,7 +126,7 @@ class Conjugate:
         They bound log power. Other arguments are as in `_reach`.
         """
         width = top - best
-        at = np.flatnonzero((width > CHORD_WIDTH) & (width < math.inf))
+        at = np.flatnonzero((width > LIMITS.chord_width) & (width < math.inf))
         if not len(at):
             return
         below, above = self._line(star[at], log_levels[at])
@@ -213,7 +222,7 @@ def log_power_near(
     log_level: float,
     guess: float,
     scale: float,
-    enough: float = SEARCH_WIDTH,
+    enough: float = LIMITS.search_width,
 ) -> Interval:
     """Bound log power at one level, from deltas near a guess of the minimizing epsilon.
 

@@ -62,7 +62,6 @@ class Limits:
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
 TILT_GRID = np.linspace(0.0, 1.0, 25)
-END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, relative to that for a normal distribution
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
@@ -199,7 +198,8 @@ def _decay(
     characteristic function of the loss under the tilt c. Return None if they do not fall below
     e^-need.
     """
-    edges = math.sqrt(2 * need) / deviation * END_FACTORS
+    normal_end = math.sqrt(2 * need) / deviation  # height at which a normal distribution ends
+    edges = normal_end * (0.9 * 1.5 ** np.arange(84))
     with np.errstate(all="ignore"):
         bound = np.asarray(losses.log_decay(c, edges, need))
     bound = bound[:-1]

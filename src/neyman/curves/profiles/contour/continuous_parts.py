@@ -27,7 +27,8 @@ from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, Point
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
 from neyman.curves.profiles.contour_line import LineSum, rough_epsilon, saddle
-from neyman.curves.profiles.duality import SEARCH_WIDTH, log_power_near
+from neyman.curves.profiles.duality import LIMITS as SEARCH_LIMITS
+from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
 from neyman.curves.profiles.profile import Engine, Profile
@@ -367,7 +368,7 @@ def near_thresholds(
     losses: LineSum,
     log_levels: Array,
     largest: float,
-    enough: float = SEARCH_WIDTH,
+    enough: float = SEARCH_LIMITS.search_width,
 ) -> tuple[Array, Array]:
     """Bound log power at a few levels, from deltas near each threshold."""
     ends = [
