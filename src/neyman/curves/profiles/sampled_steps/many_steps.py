@@ -356,9 +356,10 @@ class LargestStepProfile(ContourProfile):
     """Compute the profile of steps that are mixtures of normals, plus Gaussian noise.
 
     Args:
-        losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
-            `FixedSizeLoss`, plus at most one `GaussianLoss` and any other losses.
-        limits: limits of the search for lines.
+        losses: the composition. Its steps are `LikelihoodRatioLoss` (all for removal or all for
+            addition of a record), `ReplaceOneSubsampledLoss`, or `FixedSizeLoss`. It can also have
+            one `GaussianLoss`, and finite losses of other types.
+        limits: limits of the search for lines of integration.
     """
 
     patient = False
