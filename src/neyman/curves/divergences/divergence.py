@@ -152,7 +152,7 @@ def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
 def zcdp_above(c: Composition) -> float:
     """Return a proven rho with D_a(P||Q) <= a rho for all a > 1, for a pair without infinite loss.
 
-    Outcomes that only Q can produce, of mass n, add -log(1 - n) to the divergence from Q
+    ``c``: the loss of P and Q. Outcomes that only Q can produce, of mass n, add -log(1 - n) to the divergence from Q
     conditioned on the others.
     """
     missing = c.reverse().infinite

@@ -358,7 +358,7 @@ class LargestStepProfile(ContourProfile):
     Args:
         losses: the composition. Its steps are `LikelihoodRatioLoss` (all for removal or all for
             addition of a record), `ReplaceOneSubsampledLoss`, or `FixedSizeLoss`. It can also have
-            one `GaussianLoss`, and finite losses of other types.
+            one `GaussianLoss`, and losses of other types that are never infinite.
         limits: limits of the search for lines of integration.
     """
 
