@@ -251,7 +251,7 @@ def chord_ratio(left: Any, star: Any, right: Any) -> Any:
     """Return (t2 - t*) / (t* - t1) with t = e^epsilon, for three rounded epsilons.
 
     Its relative error is at most 7 + r times `UNIT`, for epsilons at a distance r. The caller
-    multiplies it by a difference of two values of a function, which adds 5 `UNIT`. The caller's
+    multiplies it by a difference of two values such as g(t), which adds 5 `UNIT`. The caller's
     bounds on each value are wider than necessary by 4 + |epsilon| times `UNIT`. This covers both
     errors, because r is at most the sum of two |epsilon|.
     """
