@@ -21,8 +21,8 @@ class InverseSensitivity(Mechanism):
     """Draw a point with probability proportional to e^{-rate d}, d its distance from a quantile.
 
     The distance is a number of ranks. Between neighboring datasets, the distance of each point
-    moves by at most the sensitivity, in either direction. The loss then has the range 2 rate sensitivity, like
-    the loss of an `ExponentialMechanism`.
+    moves by at most the sensitivity, in either direction. The loss then has the range 2 rate
+    sensitivity, like the loss of an `ExponentialMechanism`.
 
     Args:
         rate: above 0, per unit of sensitivity.

@@ -93,7 +93,7 @@ class Law(ABC):
 
     @abstractmethod
     def cells(self, edges: Array, limits: Limits) -> _PairCells:
-        """Return the masses of the cells between consecutive ``edges``."""
+        """Return this distribution's mass in each cell between consecutive ``edges``."""
 
 
 @dataclass(frozen=True, kw_only=True)

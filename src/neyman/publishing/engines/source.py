@@ -53,7 +53,7 @@ def open_table(
     master: str | None = None,
     csv: SourcePart = PLAIN_SOURCE,
 ) -> ibis.Table:
-    """Return the private table as an Ibis table on an engine. No query runs yet.
+    """Return the private table as an Ibis table on an engine. No query of a plan runs yet.
 
     Args:
         source: the data, in one of these forms:

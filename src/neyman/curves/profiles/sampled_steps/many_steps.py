@@ -456,7 +456,7 @@ class LargestStepProfile(ContourProfile):
         return self._telescope_at(epsilon)
 
     def _telescope_at(self, epsilon: float) -> Telescope | None:
-        """Return lines for an epsilon, and store them."""
+        """Return lines of integration for an epsilon, and store them; None for a single line."""
         lines = self._line_at(epsilon)
         if not isinstance(lines, Telescope):
             return None
