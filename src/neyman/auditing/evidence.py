@@ -323,7 +323,7 @@ class OneRun(Evidence):
         """Return a lower bound on the best test's power at this level, in one of both orders.
 
         Suppose the power were lower in both orders of the datasets. Then the tangent to the
-        tradeoff curve at this level would be an (epsilon, delta) guarantee that the evidence
+        trade-off curve at this level would be an (epsilon, delta) guarantee that the evidence
         refutes. Between two computed epsilons, the bound uses the smaller slope and delta.
         """
         at = check.probability("level", level)

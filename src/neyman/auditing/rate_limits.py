@@ -116,9 +116,9 @@ def checked_confidence(value: object) -> Fraction:
 
 
 def all_counts(trials: int, chance: float) -> tuple[Array, float]:
-    """Return counts, and the error x of each one's limit such that all limits hold at once.
+    """Return counts, and the chance x of each one's limit such that all limits hold at once.
 
-    Let u_i be the limit of `clopper_pearson` at count i - 1 and error x, and n = ``trials``. If
+    Let u_i be the limit of `clopper_pearson` at count i - 1 and chance x, and n = ``trials``. If
     the count is i - 1, a rate is at most the i-th smallest of n uniform numbers (see `scores`). So
     the limits of all counts hold at once if the i-th smallest number is at most u_i for each i. Let
     a_i be the probability that i is the first index at which it is larger. Then

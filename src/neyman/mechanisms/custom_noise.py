@@ -92,7 +92,8 @@ class CustomNoise(Mechanism):
     def losses(self) -> tuple[Composition, ...]:
         """Return one loss for each shift or interval of shifts, or only that of the full shift.
 
-        The full shift is enough if it is proven to be the worst, or if the result is an estimate.
+        The full shift stands alone if it is proven to be the worst, or if no bound is proven and
+        the result is an estimate.
         """
         return self._losses
 

@@ -208,8 +208,8 @@ def _value(grid: Grid, place: int | None) -> float:
 def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> Reference:
     """Return an estimate's fields about its error on n evenly spaced values; {} if n is None.
 
-    They are the quantile's error, or None if it is not computed, and the arguments with which
-    `least_error` bounds the error of any release from below.
+    They are the quantile's error, or None if it is not computed, and in most cases the arguments
+    with which `least_error` bounds the error of any release from below.
     """
     if n is None:
         return {}

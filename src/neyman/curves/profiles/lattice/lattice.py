@@ -283,7 +283,7 @@ class Side:
 
     @cached_property
     def _tail_logs(self) -> tuple[Array, Array]:
-        """Return -log Q(L >= l_k) and -log delta(l_k), unscaled, for each k from ``tails.first``."""
+        """Return -log Q(L >= l_k) and -log delta(l_k), unscaled, for k from ``tails.first`` on."""
         first = self.tails.first
         return -self.tails.q[first:], -self.tails.delta[first:]
 
