@@ -50,8 +50,8 @@ class Option:
     """Represent one way to release an answer.
 
     Args:
-        scale: the least parameter: the scale or sigma of the noise, or the rate of an exponential
-            mechanism.
+        scale: the parameter with the least noise that meets the guarantee: the smallest scale or
+            sigma, or the largest rate of an exponential mechanism.
         error: root mean squared error. It includes sampling error if the answer is about a
             population.
         times_least: error over the least error of any release with the same guarantee.

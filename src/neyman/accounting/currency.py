@@ -190,7 +190,7 @@ class RenyiEpsilon(Currency):
     order: Fraction | float
 
     def price(self, costs: Costs) -> Amount:
-        """Return the Renyi divergence at the order."""
+        """Return the mechanism's Renyi divergence at the order of this currency."""
         return costs.renyi(float(self.order))
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:

@@ -322,9 +322,9 @@ class OneRun(Evidence):
     def power_at_least(self, level: float) -> float:
         """Return a lower bound on the best test's power at this level, in one of both orders.
 
-        If it were lower in both orders, the curve's tangent at this level would be an (epsilon,
-        delta) guarantee that the evidence refutes. Between two computed epsilons, the bound uses
-        the smaller slope and delta.
+        Suppose the power were lower in both orders of the datasets. Then the tangent to the
+        trade-off curve at this level would be an (epsilon, delta) guarantee that the evidence
+        refutes. Between two computed epsilons, the bound uses the smaller slope and delta.
         """
         at = check.probability("level", level)
         epsilons, deltas = self._refuted_pairs

@@ -116,7 +116,7 @@ def checked_confidence(value: object) -> Fraction:
 
 
 def all_counts(trials: int, chance: float) -> tuple[Array, float]:
-    """Return counts and one chance, such that the limits at all these counts hold at once.
+    """Return counts, and the chance x of each one's limit such that all limits hold at once.
 
     Let u_i be the limit of `clopper_pearson` at count i - 1 and chance x, and n = ``trials``. If
     the count is i - 1, a rate is at most the i-th smallest of n uniform numbers (see `scores`). So
@@ -126,16 +126,16 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
         P(Bin(n, u_i) = i - 1) = sum over j <= i of
             a_j P(Bin(n - j + 1, (u_i - u_j) / (1 - u_j)) = i - j),
 
-    because exactly i - 1 numbers are then below u_i. An error in a_j moves the sum of all a by at
-    most twice the error. For many trials, the function uses fewer counts, each with an equal share
-    of the chance.
+    because if j is the first such index, exactly j - 1 numbers are below u_j, and the others are
+    uniform on (u_j, 1). An error in a_j moves the sum of all a by at most twice the error. For many
+    trials, the function uses fewer counts, each with an equal share of ``chance``.
 
     Args:
-        chance: probability that a limit is below its rate, in (0, 1/2).
+        chance: probability that any of the limits is below its rate, in (0, 1/2).
 
     Returns:
-        Rising counts that end at trials - 1, and the chance for each. At any other count, the next
-        count's limit holds.
+        Rising counts that end at trials - 1, and x. At any other count, the next count's limit
+        holds.
 
     Source: Berk and Jones 1979; Moscovich and Nadler 2017.
     """

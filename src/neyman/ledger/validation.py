@@ -132,8 +132,10 @@ def same_terms(
     """Refuse terms that differ from the registered terms.
 
     Args:
-        unused: True if nothing was ever charged to the dataset. Another name for the same data then
-            gives no second budget.
+        what: the name of the dataset or account in the error.
+        has, asked: the registered terms, and the terms to compare with them.
+        unused: True if nothing was ever charged to the dataset. The error then advises to register
+            the data under another name, which gives no second budget.
     """
     for name, value in asked.items():
         if has[name] != value and not name.endswith("units"):

@@ -90,7 +90,11 @@ class CustomNoise(Mechanism):
         """Return the distribution of the noise on one number: a `Density`, or `Masses`."""
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return one loss for the full shift, or one for each shift or interval of shifts."""
+        """Return one loss for each shift or interval of shifts, or only that of the full shift.
+
+        The full shift stands alone if it is proven to be the worst, or if no bound is proven and
+        the result is an estimate.
+        """
         return self._losses
 
     @cached_property

@@ -18,18 +18,18 @@ from neyman.mechanisms.description import EXACT_POSITIVE, UNLESS_NORM, integer, 
 
 @dataclass(frozen=True, init=False)
 class InverseSensitivity(Mechanism):
-    """Draw a point with probability proportional to e^{-rate times its distance}.
+    """Draw a point with probability proportional to e^{-rate d}, d its distance from a quantile.
 
-    The distance of a point from a quantile is a number of ranks. Between neighbors, it moves by at
-    most the sensitivity, in either direction. The loss then has the range 2 rate sensitivity, like
-    the loss of an `ExponentialMechanism`.
+    The distance is a number of ranks. Between neighboring datasets, the distance of each point
+    moves by at most the sensitivity, in either direction. The loss then has the range 2 rate
+    sensitivity, like the loss of an `ExponentialMechanism`.
 
     Args:
         rate: above 0, per unit of sensitivity.
-        sensitivity: shift of the distances between neighbors. An integer v means that the distances
-            of one draw move by at most v. Otherwise, give an iterable of integer vectors, with one
-            entry for each group whose rows change: a person who moves from one group to another is
-            ``[(1, 1)]``, two independent draws.
+        sensitivity: the largest move of a distance from a dataset to its neighbor, an integer. For
+            several groups, give an iterable of integer vectors, with one entry for each group whose
+            rows change. A person who moves from one group to another is ``[(1, 1)]``: distances of
+            two independent draws move by 1 each.
         draws: number of points drawn for each group, at least 1, such as one per quantile.
         squared_norm: the largest sum of squares of a vector, at least 1, if there are too many
             vectors to list. Then only rho-zCDP is claimed.

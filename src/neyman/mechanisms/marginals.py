@@ -41,7 +41,7 @@ from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the numbers of attributes and of parts, and the variance of the integer noise."""
+    """Limit the attributes, the parts (sets of attributes), and the variance of integer noise."""
 
     attributes: int = 64
     parts: int = 1 << 17

@@ -28,7 +28,7 @@ Part = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the changes of a record to try, and to compare exactly."""
+    """Limits on the search for a record's worst change: the most tried, and compared exactly."""
 
     changes: int = 1 << 20  # changes of a record, times parts
     attributes: int = 20

@@ -54,14 +54,14 @@ def runs(
     Args:
         values: distinct values of the data within ``ends``, rising.
         counts: number of rows with each value.
-        ends: the first and the last point of the grid or its part.
+        ends: the first and the last point of the grid, or of its part.
         level: q, the level of the quantile.
         below: number of rows with values below the part.
         rows: number of all rows, by default the sum of ``counts``.
 
     Returns:
-        For each run, its first point, its number of points, and its integer score: d(t) times
-        the denominator of ``level``.
+        For each run, its first point, its number of points, and its integer score: the distance
+        d(t) of its points (see the module), times the denominator of ``level``.
     """
     first, high = ends
     target = level.numerator * (sum(counts) if rows is None else rows)

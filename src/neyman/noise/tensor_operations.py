@@ -167,9 +167,11 @@ def _low_bits(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tens
 def _signed_place(
     strip: torch.Tensor, low: torch.Tensor, minus: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Return the signed integer drawn for each entry, rounded if its place is a real number.
+    """Return the signed integer drawn for each entry of a tensor.
 
-    ``low`` has the bits of the place within ``strip``, and ``minus`` is True for a minus sign.
+    Its absolute value has the bits of ``strip``, the number of the entry's strip, then the bits
+    ``low``. The last ``law.fine`` bits are a fraction, which is rounded. ``minus`` is True for a
+    minus sign.
     """
     place = (strip.to(torch.int64) << law.length) | low
     place = (place + law.half) >> law.fine

@@ -225,7 +225,7 @@ def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide draws that their first word leaves open, as `tensor_operations.decide_strips` does."""
+    """Finish draws that their first random word leaves undecided, as in `tensor_operations`."""
     n = places.numel()
     state = torch.empty((PROPOSAL_WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings

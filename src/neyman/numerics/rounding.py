@@ -45,7 +45,7 @@ def log_of(value: float) -> float:
 
 
 def log_add(x: float, y: float) -> float:
-    """Return log(e^x + e^y), rounded."""
+    """Return log(e^x + e^y), not as a bound: it is rounded to either side."""
     top = max(x, y)
     return top if math.isinf(top) else top + math.log1p(math.exp(min(x, y) - top))
 

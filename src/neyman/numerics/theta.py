@@ -1,12 +1,13 @@
-"""Compute the log moment generating function K of a discrete Gaussian's loss, as one of two sums.
+"""Compute the log moment generating function K of a discrete Gaussian's loss, by one of two sums.
 
 With t = z shift and theta(t) = sum over x of e^{-(x + t)^2 / (2 sigma^2)},
 
-    K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(t) / theta(0).
+    K(z) = z (z + 1) shift^2 / (2 sigma^2) + log(theta(t) / theta(0)).
 
-By Poisson summation, theta(t) is a constant times the sum over whole k of e^{-2 pi^2 sigma^2 k^2 +
-2 pi i k t}. For complex t, the largest term is at the whole number k_0 nearest to -Im t / (2 pi
-sigma^2). With f = -Im t / (2 pi sigma^2) - k_0, the terms around it are
+For a small sigma, this sum over x is the shorter one. Otherwise, use Poisson summation: theta(t) is
+a constant times the sum over whole k of e^{-2 pi^2 sigma^2 k^2 + 2 pi i k t}. For complex t, the
+largest term is at the whole number k_0 nearest to -Im t / (2 pi sigma^2). With f = -Im t / (2 pi
+sigma^2) - k_0, the terms around it are
 
     e^{-2 pi^2 sigma^2 (d - f)^2 + 2 pi i d Re t},  d = k - k_0,
 

@@ -401,7 +401,7 @@ def _steps(history: Iterable[Any]) -> Steps:
 
 @lru_cache(maxsize=64)
 def _mechanism(steps: Steps) -> Mechanism:
-    """Return the composition of the steps. Equal steps are one part with a count, in any order."""
+    """Return the composition of the steps. Equal steps are one part, even if not adjacent."""
     total = Mechanism.nothing()
     for (sigma, rate), count in _kinds(steps).items():
         total = total + Gaussian(sigma).subsample(rate=rate) * count

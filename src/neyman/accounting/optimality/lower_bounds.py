@@ -272,15 +272,16 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
     """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for two categories a and b [OP-7].
 
     N are the counts, and M is any private output. D = (1 - p_0)^2 / C, where p_j is the probability
-    that a category has j records. If one record moves between categories, the joint distribution of
-    N and M changes by a chi-square divergence of at most C = chi_square (1 - 2 p_0 + S) + S - p_0 +
-    2 p_1. S = E[(r - 1)^2], and r is the ratio of the counts' distribution at the moved record.
+    that a category has j records. If one record moves from b to a, the joint distribution of N and
+    M changes by a chi-square divergence of at most C = chi_square (1 - 2 p_0 + S) + S - p_0 + 2
+    p_1. S = E[(r - 1)^2], and r is the probability of the counts after the move over that of N.
 
     Args:
         n: number of records, at least 1.
         categories: k, the number of categories, at least 2.
-        alpha: concentration. D is 0 unless it is above 1, or above 3 for more than two categories.
-        chi_square: chi-square divergence of neighbors.
+        alpha: concentration of the symmetric Dirichlet prior of the shares. If it is at most 1, or
+            at most 3 for more than two categories, the function returns 0.
+        chi_square: chi-square divergence of outputs on neighbors.
     """
     if alpha <= (1 if categories == 2 else 3) or not math.isfinite(chi_square):
         return 0.0

@@ -279,9 +279,9 @@ def reconstruction(
     """Return the attack that guesses the target's record, up to a distance.
 
     Args:
-        mass: the largest prior probability of all records within the radius of one guess, in (0,
+        mass: the prior probability that the record is within the radius of the best guess, in (0,
             1]. You state it.
-        prior: instead, the prior probability of each possible number in the record.
+        prior: instead, a dict from each number that the record can be to its prior probability.
         radius: with a prior: the largest distance of a right guess, at least 0.
 
     Examples:

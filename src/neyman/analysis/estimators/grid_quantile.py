@@ -206,7 +206,11 @@ def _value(grid: Grid, place: int | None) -> float:
 
 
 def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> Reference:
-    """Return the error on n evenly spaced values, with its `least_error` problem, or {}."""
+    """Return an estimate's fields about its error on n evenly spaced values; {} if n is None.
+
+    They are the quantile's error, or None if it is not computed, and in most cases the arguments
+    with which `least_error` bounds the error of any release from below.
+    """
     if n is None:
         return {}
     largest = _reference_error(n, level, points, float(rate))

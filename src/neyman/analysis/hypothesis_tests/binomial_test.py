@@ -182,7 +182,10 @@ class BinomialTest:
         return least, best
 
     def _first(self, holds: Callable[[Fraction], bool]) -> Fraction:
-        """Return the first grid point from which on ``holds`` is True, or the next grid point."""
+        """Return a grid point at which ``holds`` is True, but not at the point before it.
+
+        The caller ensures that ``holds`` is False far below and True far above.
+        """
         low, high = -1, self.n + 1
         step = 1
         while holds(Fraction(low)):

@@ -1,7 +1,8 @@
-"""Save and load a training run: its parameters and steps begun, but no state of randomness.
+"""Save and load a training run: its parameters and its number of steps begun.
 
-The number ``begun`` of steps is on disk before the first random bit of these steps is drawn. After
-a crash, someone may have seen these steps, so a continued run starts after them.
+``begun``, the number of steps begun, is on disk before the first random bit of these steps is
+drawn. The state of the random generator is never saved. After a crash, someone may have seen these
+steps, so a continued run starts after them.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class ModuleGradients:
             dimension of 1. It returns one number.
         clips: the largest l2 norm of an example's gradient, above 0, or one such norm for each
             group.
-        grid: number of units in the total clip, the root of the sum of the squared clips.
+        grid: the total clip (the root of the sum of the squared clips), in the units to which
+            gradients are rounded.
         microbatch: number of examples that go through the model together. With 1, examples are
             independent, and layers without support in `torch.func.vmap` work.
         groups: a dict from each group to names of parameters or of modules. Each group is clipped

@@ -74,7 +74,7 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """Hold the public arguments of a training function: who pays, and where the result goes."""
+    """Hold arguments of training without private data: the account to charge, and the output."""
 
     ledger: Ledger | str | Path
     dataset: str

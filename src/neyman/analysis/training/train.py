@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 class MixedRows(ChargedError):
-    """Refuse a gradient whose value for one row depends on the other rows of a call."""
+    """Report that the gradient of one row depends on the other rows of a call."""
 
 
 def train(

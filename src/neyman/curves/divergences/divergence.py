@@ -152,8 +152,8 @@ def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
 def zcdp_above(c: Composition) -> float:
     """Return a proven rho with D_a(P||Q) <= a rho for all a > 1, for a pair without infinite loss.
 
-    Outcomes that only Q can produce, of mass n, add -log(1 - n) to the divergence from Q
-    conditioned on the others.
+    ``c``: the composition with the loss of (P, Q). Outcomes that only Q can produce, of mass n, add
+    -log(1 - n) to the divergence from Q conditioned on the others.
     """
     missing = c.reverse().infinite
     return trusted_rho(c) - math.log1p(-missing) if missing else c.rho

@@ -176,7 +176,10 @@ class BoundedRangeLoss(Part):
 
     @property
     def rho(self) -> float:
-        """Return the worst KL divergence log(sinh(a) / a) + a coth(a) - 1, a = epsilon/2 [ZC-7]."""
+        """Return the zCDP parameter [ZC-7], which is the worst KL divergence.
+
+        It is log(sinh(a) / a) + a coth(a) - 1 with a = epsilon / 2.
+        """
         return above(bounded_range_rho(self.exact_epsilon))
 
     @property

@@ -194,7 +194,10 @@ def _(inner: OffLatticeLoss, size: float) -> Base:
 
 @law_under_q.register
 def _(inner: LaplaceLoss, size: float) -> Base:
-    """Return Q: density e^{-(l + a) / 2} / 4 between the atoms 1/2 at -a and e^-a / 2 at a."""
+    """Return the distribution under Q of a Laplace loss l with epsilon a.
+
+    It has atoms 1/2 at -a and e^-a / 2 at a, and the density e^{-(l + a) / 2} / 4 between them.
+    """
     a = inner.epsilon
     stretch = Stretch(
         -a,

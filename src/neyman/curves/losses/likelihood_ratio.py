@@ -131,7 +131,7 @@ class LikelihoodRatioLoss(Loss):
         return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
-        """Return the w with K(tilt) = log M(w)."""
+        """Return the w with K(tilt) = log M(w), where M(w) = E[R^w] (see the module)."""
         return tilt + 1 if self.removed else -tilt
 
     def spacing(self, reach: float, w: float) -> float:

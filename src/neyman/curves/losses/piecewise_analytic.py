@@ -203,7 +203,7 @@ class PiecewiseAnalyticLoss(Loss):
         return replace(dots, loss=dots.loss - origin, log_scale=dots.log_scale - tilt * origin)
 
     def shares(self, tilt: float) -> Shares:
-        """Return the shares of atoms and of density under a tilt."""
+        """Return the share of all atoms and that of the density in the mass under a tilt."""
         tilted = _tilt_density(self, tilt, 0.0)
         count = len(tilted.law.loss)
         parts = [(tilted.loss[part], tilted.p[part]) for part in (slice(count), slice(count, None))]

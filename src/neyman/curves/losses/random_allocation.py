@@ -239,7 +239,11 @@ def _single_loss(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """Return the distribution of an independent sum, spread (side 1) or merged (side -1) [RA-2]."""
+    """Return the distribution of the sum of independent a and b on few points [RA-2].
+
+    ``side``: 1 splits each value between the two points of the grid around it. -1 merges the values
+    between two points of the grid into their mean.
+    """
     count = a.count + b.count
     edges = _places(mu, count)
     bins = len(edges) - 1

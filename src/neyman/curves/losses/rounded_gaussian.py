@@ -31,11 +31,12 @@ Point = tuple[Fraction, Fraction]
 class RoundedGaussianLoss(LossBracket):
     """Represent the loss of round(N(0, sigma^2)) against itself moved by an integer.
 
-    Build it with `rounded_gaussian_loss`. The upper loss is Gaussian. The lower loss comes from
-    tests that compare the output with a threshold. The pair is its own reverse, by reflection.
+    Build it with `rounded_gaussian_loss`. A Gaussian loss bounds the loss from above. A loss from
+    tests that compare the output with a threshold bounds it from below. The pair is its own
+    reverse, by reflection.
 
     Args:
-        exact: a finite distribution that dominates the pair and differs from it only by rounding;
+        exact: a finite loss that dominates the pair's loss, and differs from it only by rounding;
             None if sigma is too large to list all thresholds, or if ``shift`` is only one of the
             possible vectors.
     """

@@ -101,7 +101,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return SubsampledGaussianLoss(self.distance, self.rate, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
-        """Return log R(y), to relative accuracy near 0."""
+        """Return log R(y), accurate relative to its size, also where it is near 0."""
         return _log_ratio(self.rate, self.distance * y - self.distance**2 / 2)
 
     @classmethod

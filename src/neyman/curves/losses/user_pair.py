@@ -93,7 +93,7 @@ class Law(ABC):
 
     @abstractmethod
     def cells(self, edges: Array, limits: Limits) -> _PairCells:
-        """Return the masses of the cells between consecutive ``edges``."""
+        """Return this distribution's mass in each cell between consecutive ``edges``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,9 +436,10 @@ class UserPair(LossBracket):
 
         Args:
             p, q: the two distributions; both have densities, or both are on integers.
-            statements: additional statements.
-            estimate: True if the pair stands for other pairs (smaller shifts) without a proof.
-            limits: how finely the line is cut.
+            statements: what the user states about the pair, beyond the statements of p and q.
+            estimate: True if smaller shifts are assumed, without a proof, to be no worse. The
+                results are then estimates.
+            limits: number of cells into which the real line is cut, and their accuracy.
 
         Raises:
             ValueError: a function or a statement is wrong, as far as Neyman can check.

@@ -259,9 +259,10 @@ def log_power_near(
 def chord_ratio(left: Any, star: Any, right: Any) -> Any:
     """Return (t2 - t*) / (t* - t1) with t = e^epsilon, for three rounded epsilons.
 
-    The ratio errs by 7 + r rounding units, for epsilons at a distance r. The caller multiplies it
-    by a rise of g, which errs by 5 more. Bounds of g are wider than necessary by 4 + |epsilon|
-    units, which covers both errors: r is at most the sum of two |epsilon|.
+    Its relative error is at most (7 + r) u, with u = `UNIT`, for epsilons at a distance r. The
+    caller multiplies it by a difference of two values such as g(t), which adds 5 u. The caller's
+    bounds on each value are wider than necessary by (4 + |epsilon|) u. This covers both errors,
+    because r is at most the sum of two |epsilon|.
     """
     return np.expm1(right - star) / -np.expm1(left - star)
 

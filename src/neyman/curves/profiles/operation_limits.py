@@ -201,9 +201,10 @@ class LimitProfile(Profile):
             return rest(self._rest)
 
     def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
-        """Return the engine's bounds. If it reached its limit of operations, use cheap bounds too.
+        """Return the engine's bounds from ``ask``.
 
-        They are from `ExponentProfile`.
+        If the engine reached its limit of operations, intersect them with the cheap bounds of
+        `ExponentProfile`, or return only these if it has none.
         """
         try:
             with engine_limit() as meter:

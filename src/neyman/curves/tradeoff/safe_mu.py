@@ -324,9 +324,9 @@ class HalfCurve:
         return _Corners(*(np.concatenate(v) for v in zip(*parts, strict=True)))
 
     def _mu(self, log_level: Array, line: Array) -> Array:
-        """Return upper bounds on z(power) - z(level), for the powers of tangents at these levels.
+        """Return upper bounds on z(power) - z(level), with z the normal quantile.
 
-        ``line``: index of the tangent for each level.
+        The power is that of a tangent at each level. ``line``: index of the tangent for each level.
         """
         above, steep = self._above[line], self._epsilon[line] + log_level
         with np.errstate(invalid="ignore", over="ignore"):

@@ -128,13 +128,15 @@ def supremum(
     ask: Callable[[Composition, Profile], tuple[Any, Any]],
     within: Callable[[Composition, Profile], tuple[Any, Any]] | None = None,
 ) -> tuple[Any, Any]:
-    """Bound the largest answer of all pairs, to one question or (as arrays) to many questions.
+    """Return bounds (low, high) on the maximum over all pairs of a number, or of each in an array.
+
+    The number, such as delta at an epsilon, grows as privacy gets weaker.
 
     Args:
         pairs: from `by_decreasing_mu`.
-        ask: returns bounds on the answer for one pair. The answer grows as privacy gets weaker.
-        within: the same for the Gaussian profile that bounds a pair; ``ask`` if left out. It is
-            needed if ``ask`` remembers lower bounds, because those of the Gaussian profile do not
+        ask: returns bounds on the number for one pair, from its losses and its profile.
+        within: the same, from the losses and the Gaussian profile that bounds the pair; by default
+            ``ask``. Pass it if ``ask`` stores lower bounds: those for the Gaussian profile need not
             hold for the pair.
     """
     low: Any = None

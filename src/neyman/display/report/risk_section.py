@@ -135,7 +135,7 @@ def people(level: Fraction, power: Fraction) -> Element:
 
 @dataclass(frozen=True)
 class People:
-    """Hold the sizes of the drawing of two groups of people, in units of its coordinates."""
+    """Hold the sizes, in SVG units, of the drawing of two groups of people."""
 
     rows: int = 5
     columns: int = 10

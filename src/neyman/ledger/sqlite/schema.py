@@ -40,7 +40,10 @@ _LAST = "(SELECT number, line FROM event ORDER BY number DESC LIMIT 1)"
 
 
 def _state(states: str) -> str:
-    """Return the SQL condition that a new event's entry has one of ``states``, quoted in SQL."""
+    """Return the SQL condition that a new event's entry has one of some states.
+
+    ``states``: SQL literals, separated by commas.
+    """
     entry = _field("entry", "NEW.line")
     return f"EXISTS (SELECT 1 FROM entry WHERE id = {entry} AND state IN ({states}))"
 

@@ -238,7 +238,7 @@ class CanonicalNoise(Mechanism):
         return (composes_as(self.curve),)
 
     def rho(self) -> Fraction:
-        """Return a proven zCDP parameter of f, exact: the sum over the parts of its loss.
+        """Return a proven zCDP parameter of f, as a fraction: the sum over the parts of its loss.
 
         Raises:
             ValueError: no parameter is proven, because some loss is infinite or the curve is known

@@ -50,10 +50,11 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared distance by which a record moves W x, for each block size 2^l [MM-6].
+        """Bound the squared l2 distance by which a record moves the sums W x [MM-6].
 
-        At each size, the participations fill as few blocks as possible. The bound is exact for one
-        step, for b = 1, and if the number of steps and b (the separation) are powers of 2.
+        It is a sum over block sizes 2^l. The worst case at each size is that the participations
+        fill as few blocks as ``separation`` b allows. The bound is exact for one step, for b = 1,
+        and if the number of steps and b are powers of 2.
         """
         times, apart = pattern(self.steps, participations, separation)
         total = 0

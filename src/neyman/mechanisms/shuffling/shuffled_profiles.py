@@ -536,7 +536,8 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
 def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
     """Return the ratio of `_tail_over` from the incomplete beta function, and its relative error.
 
-    Far out the function underflows, but its continued fraction (DLMF 8.17.22) needs few levels.
+    Far in the tail, the function underflows. There, its continued fraction (DLMF 8.17.22) needs few
+    terms.
     """
     spread = np.abs(2 * k - c)
     error = UNIT * (256 + 8 * spread)  # measured: a sixteenth of this, up to c = 1e9

@@ -508,8 +508,8 @@ def _cells(
 ) -> Cells:
     """Return one table: the sum of ``values`` in each cell that the codes name.
 
-    A row without a place at the level ``finest`` is left out. By default, this is the level of the
-    query's finest table, so that all tables of the query count the same rows.
+    A row is left out if its key on an axis at the level ``finest`` is not known. By default, this
+    is the level of the query's finest table, so that all tables of the query count the same rows.
     """
     finest = coding.plan.finest(query) if finest is None else finest
     shape = [axis.size for axis in coding.axes(query, level)]

@@ -337,7 +337,7 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Use `numbered`. To count equal rows instead would need a second shuffle."""
+        """Assign numbers to equal rows by `numbered`: to count them needs a second shuffle."""
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
@@ -451,7 +451,7 @@ class MariaDB(ServerBackend):
     name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Use `numbered`, because the server cannot make rows from a number."""
+        """Assign numbers to equal rows by `numbered`: the server cannot make rows from a count."""
         return numbered(rows, columns)
 
 

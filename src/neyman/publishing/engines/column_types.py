@@ -113,9 +113,10 @@ def plain_table(data: pa.Table) -> pa.Table:
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Convert a column to its plain type, which must exist.
 
-    Text keeps its layout, also in dictionaries: engines read every layout. Missing values replace a
-    decimal or a date outside its type's range, an empty text of a dictionary, and a timestamp more
-    than a day outside the years 1 to 9999. Nanoseconds are rounded down to microseconds.
+    A text column keeps its Arrow type, because engines read each; a dictionary of texts stays a
+    dictionary. These values become missing: a decimal or a date outside its type's range, an empty
+    text of a dictionary, and a timestamp more than a day outside the years 1 to 9999. Nanoseconds
+    are rounded down to microseconds.
     """
     kind = column.type
     if str(kind).startswith("run_end_encoded"):

@@ -53,18 +53,22 @@ def open_table(
     master: str | None = None,
     csv: SourcePart = PLAIN_SOURCE,
 ) -> ibis.Table:
-    """Return the private table as an Ibis table on an engine. Nothing is counted yet.
+    """Return the private table as an Ibis table on an engine. No query of a plan runs yet.
 
     Args:
-        source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV (each
-            line a record, see `csv_reader`) or a list of paths, see `data_files`; the URL of a
-            table in a database (``postgresql://role@host/db?table=people``,
-            ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``,
-            ``sqlite://people.db?table=people``); an Ibis table on the engine, on PostgreSQL, or in
-            memory; an Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or
-            narwhals frame, see `data_frames`. The guarantee is about the rows of this table. If an
-            expression or a query mixes rows, or can fail because of a row's values, the caller must
-            account for this.
+        source: the data, in one of these forms:
+
+            - a path or a list of paths, see `data_files`: Parquet (a file, a folder of ``.parquet``
+              files, or a pattern), or CSV (each line a record, see `csv_reader`);
+            - the URL of a table in a database: ``postgresql://role@host/db?table=people``,
+              ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``, or
+              ``sqlite://people.db?table=people``;
+            - an Ibis table on the engine, on PostgreSQL, or in memory;
+            - an Arrow table, Dataset, or stream, a DuckDB relation, or a pandas, polars, or
+              narwhals frame, see `data_frames`.
+
+            The guarantee is about the rows of this table. If an expression or a query mixes rows,
+            or can fail because of a row's values, the caller must account for this.
         engine: "duckdb" or "spark".
         columns: the needed columns; None for all.
         rows: False for the schema alone. Then no row is read.

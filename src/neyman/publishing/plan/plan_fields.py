@@ -383,7 +383,7 @@ class UnitPart(Strict):
         return ClipSearch(ROWS_TABLE, self.rows_share, self.rows_above, False, most)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the section of a canonical plan."""
+        """Return this part as a section of the canonical plan."""
         content = self.model_dump(exclude_none=True, exclude={"rows_share", "rows_above"})
         if self.search is not None:
             content["rows"] = "discover"
@@ -744,7 +744,10 @@ class SourcePart(Strict):
         return SourcePart(decimal=self.decimal, thousands=self.thousands, dates=self.dates)
 
     def to_dict(self) -> dict[str, str]:
-        """Return the section of a canonical plan, without undeclared marks of numbers and dates."""
+        """Return this part as a section of the canonical plan.
+
+        It leaves out every field that is None, and the decimal mark if it is ".".
+        """
         content = self.model_dump(exclude_none=True)
         if self.decimal == ".":
             del content["decimal"]

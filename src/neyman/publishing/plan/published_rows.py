@@ -144,7 +144,10 @@ class _PublishedRow:
         return column
 
     def _is_alias(self, part: exp.Expr, alias_first: bool) -> bool:
-        """Return True if a name is a column of SELECT but not the grouped column of this name."""
+        """Return True if a name means a column of SELECT, not a grouped column of the same name.
+
+        ``alias_first``: if both exist, the name means the column of SELECT.
+        """
         plain = isinstance(part, exp.Column) and part.args.get("table") is None
         if not plain or part.name not in self.types:
             return False

@@ -321,7 +321,10 @@ def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
 
 
 def _levels_above(hierarchies: Sequence[Hierarchy], level: str) -> Iterator[str]:
-    """Yield the levels whose names are columns of a table at ``level``; none if it is no level."""
+    """Yield the levels that are columns of a table at ``level``: its own and those above.
+
+    Yield none if ``level`` is no level.
+    """
     if _is_level(hierarchies, level):
         for one, name in parts_of(hierarchies, level):
             yield from one.levels[: one.depth(name) + 1]

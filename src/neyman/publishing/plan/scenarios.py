@@ -158,9 +158,9 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
     """Return the scenarios that a report shows.
 
-    Each changes one column of a record, or one level within a fixed place of the level above. The
-    top level is included if it has several places. Attributes are left out if no query or exact
-    total reads them.
+    Each changes one column of a record, or its place at one level of a hierarchy within a fixed
+    place of the level above (a county within its state). The top level is included if it has
+    several places. Attributes are left out if no query or exact total reads them.
     """
     changes: list[tuple[Scenario, _Change]] = [
         (((name,), None), _widen_change(plan, {name}, {})) for name in _attributes(plan)

@@ -314,7 +314,7 @@ class _Translator:
         return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
     def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
-        """Return the name of a derived column that ``section`` defines. Reuse an equal one."""
+        """Return the name of the derived column for ``section``. Add it if no equal one exists."""
         declared = {
             name: {"expression": part.expression, "range": part.range and [*part.range]}
             for name, part in self.document.derive.items()

@@ -46,7 +46,7 @@ def rounding(column: Column) -> str:
 
 
 def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return the sentences of `missing_values`, each with the names of its queries."""
+    """Return a dict from each text of `missing_values` to the names of the queries it is about."""
     names: dict[str, tuple[str, ...]] = {}
     for query in plan.queries:
         sentence = None if query.searched else missing_values(plan, query)

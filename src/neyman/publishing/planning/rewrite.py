@@ -61,7 +61,10 @@ def rewritten(text: str, split: Split) -> str:
 def with_queries(
     text: str, queries: Sequence[Mapping[str, Any]], derive: Mapping[str, Any], comment: str
 ) -> str:
-    """Return a plan's TOML with these queries, more derived columns, and a comment."""
+    """Return a plan's TOML with its queries replaced, with a comment, and with added columns.
+
+    ``derive``: the derived columns to add.
+    """
     document: Any = tomlkit.parse(text)
     document.pop("query", None)
     if derive:

@@ -37,7 +37,10 @@ def forms_with_first_counts(
 def detailed_cells(
     tables: Sequence[Form], cells: Mapping[Key, Cells]
 ) -> Iterator[tuple[Key, Cells]]:
-    """Yield the cells of each table with detail: each group's counts at its level of detail."""
+    """Yield the key and the cells of each table that has levels of detail.
+
+    The cells are each group's counts, at the level of detail of this group.
+    """
     for form in tables:
         if form.query.detail is None:
             continue

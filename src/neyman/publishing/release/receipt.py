@@ -214,7 +214,8 @@ def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
 def _posterior(curve: Tradeoff) -> tuple[parts.PosteriorPoint, ...]:
     """Bound the probability that a posterior exceeds e^epsilon times its counterfactual.
 
-    Each attacker of `BELIEVERS` has one bound per epsilon of `EPSILONS`.
+    The counterfactual is the posterior if a draw from the attacker's prediction replaces the
+    target's record. Each attacker of `BELIEVERS` has one bound per epsilon of `EPSILONS`.
     """
     return tuple(
         parts.PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))

@@ -79,7 +79,8 @@ class Scenario(ReceiptPart):
     """State the risk for some attributes of one record.
 
     Args:
-        no_limit: True if the risk has no limit, because these attributes affect an exact total.
+        no_limit: True if the risk has no limit, because these attributes affect a total that is
+            published without noise.
     """
 
     attributes: Several[str]

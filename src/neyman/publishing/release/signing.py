@@ -80,7 +80,7 @@ def sign_bytes(message: bytes, key: str | Path) -> tuple[bytes, bytes]:
 
 
 def public_bytes(key: str | Path) -> bytes:
-    """Return the 32 bytes of a public key in a PEM file."""
+    """Return the 32 raw bytes of the public key in the PEM file ``key``."""
     return _raw(_public(Path(key)))
 
 

@@ -61,7 +61,7 @@ class Form:
 
     @property
     def cells(self) -> int:
-        """Return the number of cells per measure, or 0 if the keys are discovered in the data."""
+        """Return the number of cells per measure, or 0 if the data decide the keys."""
         if self.first_counts is not None:
             return int(self.starts[-1])
         return self.entries[0][0].cells or 0

@@ -80,11 +80,12 @@ class EnvelopeProfile(Profile):
 class BoundedRangeProfile(Profile):
     """Bound the profile of several releases, some of bounded range.
 
-    Two-point mechanisms give lower bounds. Upper bounds come from the envelope and, tighter for
-    many releases, from the worst K at every c: delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
+    Two-point mechanisms give lower bounds. Upper bounds come from `EnvelopeLoss`, which dominates
+    each release, and, tighter for many releases, from the largest K(c) of any mechanism in the
+    range: delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
 
     Args:
-        losses: the sum.
+        losses: the losses of all releases.
     """
 
     def __init__(self, losses: Composition) -> None:

@@ -305,7 +305,7 @@ class ContourProfile(Profile):
         return 0.01 * (1 + place)
 
     def _farthest(self, place: float) -> float:
-        """Return the largest distance in epsilon from its ``place`` at which a line is used."""
+        """Return the largest |epsilon - ``place``| at which the line for ``place`` is used."""
         return math.inf
 
     def _ask(

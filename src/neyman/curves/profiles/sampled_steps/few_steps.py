@@ -222,7 +222,7 @@ class FewSteps:
 
 
 def log_left(steps: Steps, tau: float) -> float:
-    """[FS-9] Bound log Q(tau_S < tau) from above: each b of `log_sum_density` is below tau."""
+    """[FS-9] Bound log Q(tau_S < tau) from above: it implies b < tau (see `log_sum_density`)."""
     return math.fsum(n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in steps)
 
 

@@ -174,7 +174,7 @@ class TabulatedDensity:
         return most
 
     def log_left(self, tau: float | Array) -> float | Array:
-        """[FS-4] Bound log Q(tau_S < tau) from above: each b is below tau."""
+        """[FS-4] Bound log Q(tau_S < tau) from above: tau_S < tau implies b < tau for each step."""
         return sum(n * log_ndtr((tau - step.mean) / step.distance) for step, n in self.steps)
 
 

@@ -356,9 +356,10 @@ class LargestStepProfile(ContourProfile):
     """Compute the profile of steps that are mixtures of normals, plus Gaussian noise.
 
     Args:
-        losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
-            `FixedSizeLoss`, plus at most one `GaussianLoss` and any other losses.
-        limits: limits of the search for lines.
+        losses: the composition. Its steps are `LikelihoodRatioLoss` (all for removal or all for
+            addition of a record), `ReplaceOneSubsampledLoss`, or `FixedSizeLoss`. It can also have
+            one `GaussianLoss`, and losses of other types that are never infinite.
+        limits: limits of the search for lines of integration.
     """
 
     patient = False
@@ -455,7 +456,7 @@ class LargestStepProfile(ContourProfile):
         return self._telescope_at(epsilon)
 
     def _telescope_at(self, epsilon: float) -> Telescope | None:
-        """Return lines for an epsilon, and store them."""
+        """Return lines of integration for an epsilon, and store them; None for a single line."""
         lines = self._line_at(epsilon)
         if not isinstance(lines, Telescope):
             return None

@@ -4,10 +4,9 @@ For the mechanism's pair (P, Q), M = (1 - q) Q + q P, and every t = e^epsilon,
 
     M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
 
-Therefore, delta of (M, Q) is q times delta of (P, Q) at log(1 + (t - 1) / q). Delta of (Q, M) is (1
-- t (1
-- q)) times delta of (Q, P) at log(t q / (1 - t (1 - q))) [SA-4]. If the noise moves to opposite
-  sides, the best test for every t is a threshold [SA-3].
+Therefore, delta of (M, Q) is q times delta of (P, Q) at log(1 + (t - 1) / q). With r = 1 - t (1 -
+q), delta of (Q, M) is r times delta of (Q, P) at log(t q / r) [SA-4]. If the noise moves to
+opposite sides, the best test for every t is a threshold [SA-3].
 """
 
 from __future__ import annotations
@@ -112,7 +111,11 @@ class SubsampledStepProfile(Profile):
         return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
 
     def log_power(self, log_level: float) -> Interval:
-        """Bound log((1 - q) level + q power) for (M, Q). Use duality for other orders."""
+        """Bound the log of the best test's power at this level.
+
+        For "removed", the power is (1 - q) level + q (power of the pair (P, Q) at this level).
+        For "added" and "both", the bounds come from delta, by duality.
+        """
         q = self._rate
         if self._order == "removed" or log_level == -math.inf:
             if self._order == "added":

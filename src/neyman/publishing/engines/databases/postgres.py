@@ -1,8 +1,8 @@
 """Count a table of a PostgreSQL server on the server, in one read-only transaction.
 
 Each query of a ``REPEATABLE READ READ ONLY`` transaction sees the same rows, and no type can change
-before the last query. The plan's public keys are literals of a query, and the secret hash key is a
-transaction setting. Nothing is written, so the role needs only the right to read the table.
+before the last query. The plan's public group keys are literals of a query, and the secret hash key
+is a transaction setting. Nothing is written, so the role needs only the right to read the table.
 
 No value of a row can cause an error: dates and timestamps outside the years 1 to 9999, and NaN of a
 ``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone. Only

@@ -238,7 +238,7 @@ def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def _order(column: Value, backend: Backend) -> Iterator[Value]:
-    """Yield sort keys for a column: never NULL, and with the same order on every engine."""
+    """Yield sort keys for a column. Each is never NULL and sorts alike on every engine."""
     kind = column.type()
     yield column.isnull().cast("int32")
     if kind.is_floating():

@@ -88,7 +88,7 @@ class Case:
 
     @cached_property
     def files(self) -> list[ReceiptTable]:
-        """Return the table files that the receipt must list, without digests."""
+        """Return the table files that the receipt must list. The result has no digests."""
         raw = [
             one
             for form in self.forms
