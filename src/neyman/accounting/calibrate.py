@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 class Budget(Protocol):
-    """Represent a budget: a certified test of whether a mechanism meets it."""
+    """Represent a privacy budget, with a certified test of whether a mechanism meets it."""
 
     def admits(self, mechanism: Described) -> bool:
         """Return True if the mechanism certainly meets this budget."""

@@ -117,7 +117,10 @@ class Currency(ABC):
 
     @abstractmethod
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of all releases that an amount pays for."""
+        """Return the trade-off curve of all releases that ``amount`` pays for.
+
+        ``families`` builds the curve.
+        """
 
     def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
         """Return the curve for an amount and the probability ``delta`` of full disclosure."""
@@ -137,7 +140,7 @@ class PureEpsilon(Currency):
         return costs.pure()
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of epsilon-DP."""
+        """Return the trade-off curve of epsilon-DP, with epsilon = ``amount``."""
         return families.approximate(amount, 0.0)
 
     def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
@@ -157,7 +160,7 @@ class ZcdpRho(Currency):
         return costs.rho()
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of rho-zCDP."""
+        """Return the trade-off curve of rho-zCDP, with rho = ``amount``."""
         return families.zcdp(amount)
 
 
@@ -172,7 +175,7 @@ class GdpMuSquared(Currency):
         return costs.mu_squared()
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of mu-GDP."""
+        """Return the trade-off curve of mu-GDP, with mu^2 = ``amount``."""
         return families.gdp_of_square(amount)
 
 
@@ -194,5 +197,5 @@ class RenyiEpsilon(Currency):
         return costs.renyi(float(self.order))
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of a Renyi divergence at the order."""
+        """Return the trade-off curve for a Renyi divergence of ``amount`` at `order`."""
         return families.renyi({float(self.order): amount})

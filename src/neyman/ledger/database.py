@@ -174,7 +174,7 @@ class Store(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Transaction]:
-        """Return a transaction that sees one moment of the ledger."""
+        """Return a transaction for reading: all its queries see the same state of the ledger."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:

@@ -1,4 +1,4 @@
-"""Store a release's files in the ledger and release its entry: both or neither."""
+"""Store a release's files in the ledger and mark its entry as released: both or neither."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def publish(
     asked: Entry | int,
     files: Mapping[str, bytes | Path],
 ) -> Entry:
-    """Store a release's files and release its entry, as `Ledger.finish` describes.
+    """Store a release's files and mark its entry as released, as `Ledger.finish` describes.
 
     The pieces are stored first, in transactions of a few pieces each, under a random name. The last
     transaction makes them count. If an attempt fails before, the next one deletes its pieces.

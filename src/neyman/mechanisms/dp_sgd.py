@@ -338,7 +338,8 @@ class DPSGD(StandIn):
     def groups(self) -> int:
         """Return the number of groups of records that take turns.
 
-        It is 1, except for "poisson" with a strategy: the strategy's band, or 0 if it has no band.
+        It is 1, except for "poisson" with a strategy: then it is the strategy's band. A strategy
+        without a band gives 0, which `DPSGD` refuses.
         """
         if self.sampling != "poisson" or self.strategy is None:
             return 1

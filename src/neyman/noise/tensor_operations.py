@@ -111,10 +111,10 @@ def decide_strips(
 def decisions(
     word: torch.Tensor, words: torch.Tensor, law: StripTensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the draws that these words decide, and the words of draws still open.
+    """Return the draws that these random words decide, and the words of the undecided draws.
 
-    ``word`` has the first word of each draw, and ``words`` has sixteen more. The results have the
-    codes and the shape that `decide_strips` describes.
+    ``word`` has the first word of each draw. ``words`` has sixteen more for each draw, along its
+    first axis. The results have the codes and the shape that `decide_strips` describes.
     """
     result = torch.full(word.shape, OPEN_DRAW + 1, dtype=torch.int64, device=word.device)
     state = torch.zeros((PROPOSAL_WORDS, *word.shape), dtype=torch.int32, device=word.device)

@@ -56,7 +56,7 @@ def mean_concentrated(mean: Number, tau: Number) -> Bound:
         tau: at least 0, at most 1e150, in nats.
 
     Returns:
-        rho; upper is safe. It loses nothing if mean = tau^2 / 2, as for Gaussian noise.
+        rho; the upper bound is safe. It loses nothing if mean = tau^2 / 2, as for Gaussian noise.
 
     Source: Dwork and Rothblum 2016 (the definition); Bun and Steinke 2016 (D_a).
     """

@@ -160,7 +160,7 @@ class AttackSuccess:
 
     Args:
         attack: the attack, with its baseline.
-        bound: the chance of a right guess with the release; upper is safe.
+        bound: the chance of a right guess with the release; the upper bound is safe.
         neighboring: the relation of the guarantee.
         sources: uncertified claims, as in `Tradeoff.sources`.
         statements: users' claims about their own distributions.

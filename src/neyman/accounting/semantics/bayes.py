@@ -303,7 +303,7 @@ def membership_success(guarantee: Described, prior: float | Fraction = Fraction(
             is the probability of the first distribution.
 
     Returns:
-        A probability, at least max(p, 1 - p); upper is safe. At p = 1/2, it is (1 + total
+        A probability, at least max(p, 1 - p); the upper bound is safe. At p = 1/2, it is (1 + total
         variation) / 2.
 
     Raises:

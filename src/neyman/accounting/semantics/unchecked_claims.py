@@ -21,9 +21,11 @@ def one_row_each(subject: str, column: str | None) -> str:
 
 
 def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> str:
-    """Write the warning for a plan with neither its unit's column nor the most rows per unit.
+    """Write the warning for a plan that states neither its column of unit ids nor rows per unit.
 
     Args:
+        subject: what one unit is, such as "person".
+        column: the column that identifies a unit, if the plan names it.
         rows_given: True if the plan states ``rows``.
 
     Returns:
@@ -40,7 +42,7 @@ def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> st
 
 
 def disjoint_parts(dataset: str, subject: str) -> str:
-    """Write that nothing checks if the parts of a dataset are disjoint."""
+    """Return the warning that nothing checks whether the parts of a dataset are disjoint."""
     return (
         f"Nothing checks that the parts of {dataset} are disjoint. If two parts contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."

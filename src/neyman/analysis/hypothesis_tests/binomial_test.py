@@ -205,7 +205,7 @@ class BinomialTest:
             released: the noisy count, exact.
 
         Returns:
-            Bounds on the p-value; upper is safe.
+            Bounds on the p-value; the upper bound is safe.
         """
         place = released_number(released)
         greater = self._count.greater(place, self.null)

@@ -122,7 +122,7 @@ class ProportionsTest:
             released: the noisy counts of both groups, exact.
 
         Returns:
-            Bounds on the p-value; upper is safe.
+            Bounds on the p-value; the upper bound is safe.
         """
         places = [released_number(x) for x in check.several("released", released)]
         if len(places) != 2:

@@ -23,7 +23,7 @@ class TestResult:
     """Represent a private test's result, computed only from noisy numbers and public arguments.
 
     Args:
-        p_value: bounds on the p-value of the null hypothesis; upper is safe.
+        p_value: bounds on the p-value of the null hypothesis; the upper bound is safe.
         estimate: the estimate of the parameter, or None.
         interval: both ends of a confidence interval for the parameter, or None.
         confidence: smallest probability that the interval covers the parameter, or None.

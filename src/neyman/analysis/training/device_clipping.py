@@ -199,7 +199,7 @@ def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tens
 
 
 def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, Tensor]:
-    """Return powers of two that scale each peak to at most 2^bits, and True where it is finite.
+    """Return powers of two that scale each peak to at most 2^bits, and True for finite peaks.
 
     Exponents are clipped to +-``largest``.
 

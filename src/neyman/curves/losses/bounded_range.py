@@ -188,7 +188,10 @@ class BoundedRangeLoss(Part):
         return self.upper.mu
 
     def reverse(self) -> BoundedRangeLoss:
-        """Return this loss: -L, in [-t, epsilon - t], has the same range."""
+        """Return this loss itself, because it represents both orders of each pair.
+
+        If L is in [t - epsilon, t], then -L is in [-t, epsilon - t], an interval of equal width.
+        """
         return self
 
     def log_mgf(self, z: Array) -> Array:

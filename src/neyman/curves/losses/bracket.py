@@ -216,7 +216,10 @@ class LossBracket(Part):
         return self.upper.total_variation
 
     def reverse(self) -> LossBracket:
-        """Return the bracket of the reversed losses: domination holds in both orders of (P, Q)."""
+        """Return the bracket of (Q, P), from the reverses of the lower and upper losses.
+
+        It is valid because a pair that dominates (P, Q) also dominates (Q, P) in reversed order.
+        """
         lower, upper = self.lower.reverse(), self.upper.reverse()
         same = lower == self.lower and upper == self.upper
         return self if same else LossBracket(lower, upper, self.how)

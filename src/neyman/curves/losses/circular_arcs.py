@@ -85,7 +85,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return above(self.shift)
 
     def reverse(self) -> CircularGaussianLoss:
-        """Return this loss, by reflection."""
+        """Return this loss: a reflection of the circle exchanges P and Q."""
         return self
 
     @property

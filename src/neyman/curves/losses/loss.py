@@ -105,7 +105,10 @@ class Part(ABC):
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """Return the ratio of normals behind the loss; None if there is none."""
+        """Return the loss as a function of the ratio of a normal mixture to a normal density.
+
+        `NormalRatio` has the forms of this function. Return None if the loss has none of them.
+        """
         return None
 
     @property

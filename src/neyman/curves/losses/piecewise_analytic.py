@@ -104,9 +104,10 @@ class PiecewiseAnalyticLoss(Loss):
         return log_p - 2 * law.relative - 4 * UNIT * abs(log_p)  # a sum of logarithms
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the cost of K: atoms plus quadrature nodes, which grow with height and range.
+        """Estimate the number of terms of K(tilt + i height): atoms plus quadrature nodes.
 
-        A wave e^{iul} turns by u times the range, so small losses need few nodes.
+        The wave e^{i height l} turns by ``height`` times the range of the density's losses l. So
+        the nodes grow with ``height`` and this range, and a small range needs few.
         """
         law = _law(self, _size(tilt))
         if not law.pieces:

@@ -66,7 +66,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         self._keep(self.distance, 0.0, math.log1p(-self.rate))
 
     def places(self, tilt: float, height: float) -> float:
-        """Return the number of nodes of K, which grows with the height."""
+        """Return the number of nodes for K(tilt + i height), which grows with ``height``."""
         w = self.power(tilt)
         low, high = self.range(w)
         return (high - low) / self.spacing(height, w)
@@ -365,7 +365,10 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """Return the normal ratio R of a Poisson sample at rate ``share``; None without normals."""
+        """Return the "symmetric" `NormalRatio` of a Poisson sample at rate ``share``.
+
+        Return None if ``inner`` is not Gaussian.
+        """
         return _ratio_of(self.inner, self.share, "symmetric")
 
     @property

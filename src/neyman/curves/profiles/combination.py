@@ -337,19 +337,19 @@ class ExternalPldProfile(Profile):
         self.method = "; ".join([*dict.fromkeys(sources), profile.method])
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Return the bounds of ``profile``."""
+        """Return the bounds of ``profile`` on log delta at epsilon."""
         return self._profile.log_delta(epsilon)
 
     def log_power(self, log_level: float) -> Interval:
-        """Return the bounds of ``profile``."""
+        """Return the bounds of ``profile`` on log power at the level."""
         return self._profile.log_power(log_level)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Return the bounds of ``profile``."""
+        """Return the bounds of ``profile`` on log delta at each epsilon."""
         return self._profile.log_deltas(epsilons)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Return the bounds of ``profile``."""
+        """Return the bounds of ``profile`` on log power at each level."""
         return self._profile.log_powers(log_levels)
 
     def epsilon_near(self, log_delta: float) -> float:

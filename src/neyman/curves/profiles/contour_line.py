@@ -291,15 +291,17 @@ def mgf_below(losses: LineSum, a: Array = CHERNOFF_POWERS) -> Array:
 
 
 def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS) -> Array:
-    """Return Chernoff lower bounds on log power, accurate relative to 1 - power [C-9].
+    """Return lower bounds on the log power at each level, shape (m,) [C-9].
+
+    Each comes from a Chernoff bound on 1 - power, so it is useful for powers near 1.
 
     The test that rejects if L > t has a level of at most e^{K(-b) - (1 - b) t}, for 0 <= b < 1, and
     a type II error of P(L <= t) <= e^{K(-a) + a t}, for 0 < a < 1.
 
     Args:
         most: upper bounds on K(-a) from `mgf_below`.
-        log_levels: shape (m,).
-        a: the powers of e^-L to try.
+        log_levels: logarithms of the levels, shape (m,).
+        a: the exponents a to try, with K(-a) = log E[e^{-a L}].
     """
     b, levels = np.append(0.0, a), np.append(0.0, most)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -460,22 +462,23 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tilts:
-    """Hold K and functions of K at increasing tilts c, to steer searches. Nothing is certified.
+    """Tabulate K(c) = log E[e^{cL}] and functions of it at rising tilts c, to choose lines.
 
-    Between two tilts, functions of x = log c are cubic. Cells divide the epsilons: a line for the
-    middle of a cell is good in the entire cell.
+    A line Re z = c is a path of integration. Nothing here is certified. Between two tilts, a cubic
+    in x = log c interpolates. The epsilons are divided into cells: one line, chosen for the middle
+    of a cell, is accurate in all of it.
 
     Args:
-        blocks: number of blocks of tilts; 0 for tilts around one x.
+        blocks: number of computed blocks of tilts; 0 if the tilts are only those near one saddle.
         first: binary logarithm of the first tilt.
         complete: True if no larger tilts are useful.
-        rows: log c, K, mean, and variance.
-        x: log c, rising.
-        k: K.
-        own: the epsilon whose saddle is c.
-        depth: approximate -log delta at this epsilon, from the bell shape of the terms.
+        rows: log c, K(c), and the mean and variance of the loss under the tilt c, shape (4, n).
+        x: log c, as a list.
+        k: K(c).
+        own: for each tilt c, the epsilon for which c is the saddle.
+        depth: saddle-point approximation of -log delta at the epsilon ``own``.
         log_width: log sqrt(2 pi b), where b is the integrand's second log derivative at the saddle.
-        cell: number of cells below c, not rounded.
+        cell: number of cells between the first tilt and c, not rounded.
         uneven: for each tilt, True if the cubic of ``own`` after it may be inaccurate.
     """
 

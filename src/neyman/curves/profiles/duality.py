@@ -29,7 +29,7 @@ NEAR_CHORDS = np.array([-9.0, -3, -1, 0, 1, 3, 9])
 
 @dataclass(frozen=True)
 class Limits:
-    """Hold the relative widths of a power at which a search changes or stops."""
+    """Hold thresholds on the relative width of the bounds on a power, to steer a search."""
 
     search_width: float = 3e-7  # the search stops
     chord_width: float = 1e-10  # near chords are tried above it

@@ -142,7 +142,7 @@ class _TailPlan:
         real: a and larger values, for the bound on aliases.
         k, error: K at ``real`` - s, and a bound on its error.
         need: terms at the last node are below e^-need.
-        left: bound on the terms beyond the last node, divided by h / pi.
+        left: pi times a bound on the sum of the terms beyond the last node.
         v: variance of the noise that is added to the loss.
         guess: estimate of the logarithm of the tail.
     """
@@ -192,11 +192,16 @@ def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) 
 def _decay(
     losses: Composition, c: float, deviation: float, need: float
 ) -> tuple[float, float, float] | None:
-    """Return the largest u to use, the end of the certified decay, and a bound on terms between.
+    """Return (end, far, bound), which say where the sum over nodes u > 0 on a line may end.
 
-    The terms sum to at most the integral of a decreasing bound on |phi| / u, where phi is the
-    characteristic function of the loss under the tilt c. Return None if they do not fall below
-    e^-need.
+    Let phi be the characteristic function of the loss under the tilt c. The sum uses nodes up to
+    ``end``. Up to ``far``, a decreasing bound b(u) on |phi(u)| is certified. ``bound`` is at least
+    the integral of b(u) / u from ``end`` to ``far``, so the omitted terms up to ``far`` sum to at
+    most ``bound`` / pi. It is at most e^-need. Return None if this holds for no ``end``.
+
+    Args:
+        deviation: standard deviation of the loss under the tilt, to choose the values of u to try.
+        need: minus the log of the largest allowed ``bound``.
     """
     normal_end = math.sqrt(2 * need) / deviation  # height at which a normal distribution ends
     edges = normal_end * (0.9 * 1.5 ** np.arange(84))

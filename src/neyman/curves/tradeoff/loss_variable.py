@@ -104,13 +104,13 @@ class PrivacyLoss:
 
     @question
     def tail(self, x: float) -> Bound:
-        """Return P(L > x), including infinite losses; upper is safe. ``x`` is as for `cdf`."""
+        """Return P(L > x), with infinite losses; the upper bound is safe. ``x`` is as for `cdf`."""
         _, (low, high), method = self._both(x)
         return Bound(float(low), float(high), "upper", method_note(method))
 
     @property
     def infinite(self) -> Bound:
-        """Return P(L = inf), the mass of outcomes that reveal everything; upper is safe."""
+        """Return P(L = inf), the mass of outcomes that reveal all; the upper bound is safe."""
         low, high = self.composition.least.infinite, self.composition.infinite
         if low == high and low in (0.0, 1.0):
             return Bound(abs(low), abs(high), "upper", "mass")
@@ -119,7 +119,7 @@ class PrivacyLoss:
     @property
     @question
     def mean(self) -> Bound:
-        """Return E[L], the Kullback-Leibler divergence of P from Q; upper is safe."""
+        """Return E[L], the Kullback-Leibler divergence of P from Q; the upper bound is safe."""
         if self.composition.infinite:
             return self._endless()
         low, high = renyi_divergence(self.composition, 1.0)
@@ -128,7 +128,7 @@ class PrivacyLoss:
     @property
     @question
     def variance(self) -> Bound:
-        """Return Var(L), or inf if infinite losses have mass; upper is safe."""
+        """Return Var(L), or inf if infinite losses have mass; the upper bound is safe."""
         if self.composition.infinite:
             return self._endless()
         low, high = _variance(self.composition, self.mean)
@@ -136,7 +136,9 @@ class PrivacyLoss:
 
     @question
     def mgf(self, t: float) -> Bound:
-        """Return the moment generating function E[e^{t L}]; upper is safe except for t in (-1, 0).
+        """Return the moment generating function E[e^{t L}].
+
+        The upper bound is safe, except for t in (-1, 0).
 
         Args:
             t: any real number. Above 0, the result is e^{t D}, with D the Renyi divergence of order

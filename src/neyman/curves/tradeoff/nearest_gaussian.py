@@ -47,7 +47,7 @@ class NearestGaussian:
     levels, ask ``f.gdp(levels=(1e-4, 0.5))``.
 
     Args:
-        mu: the mu with the least sup |f - G_mu|; upper is safe.
+        mu: the mu with the least sup |f - G_mu|; the upper bound is safe.
         distance: the least sup distance (the regret); upper is safe, and holds for ``float(mu)``:
             the power at any level is at most the power of G_mu plus ``distance``.
 

@@ -63,7 +63,7 @@ class SafeMu:
     delta, and does not cover groups. Ask the curve for these.
 
     Args:
-        mu: the least mu; upper is safe.
+        mu: the least mu; the upper bound is safe.
         levels: the smallest and the largest level.
         ordered: True if the curve covers only one order of the pair. If False, the claim also holds
             at each false negative rate in the range [SM-3].

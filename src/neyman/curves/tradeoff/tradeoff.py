@@ -300,7 +300,7 @@ class Tradeoff:
             epsilon: at least 0.
 
         Returns:
-            delta in [0, 1]; upper is safe.
+            delta in [0, 1]; the upper bound is safe.
         """
         bound = self.log_delta(epsilon)
         return Bound(exp_down(bound.lower), exp_up(bound.upper), "upper", self.method)
@@ -372,7 +372,7 @@ class Tradeoff:
 
     @question
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
-        """Return the smallest epsilon at delta; upper is safe.
+        """Return the smallest epsilon at delta; the upper bound is safe.
 
         Args:
             delta: in [0, 1). Zero asks for the pure epsilon, which may be inf.
@@ -475,7 +475,7 @@ class Tradeoff:
 
     @question
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
-        """Return the largest true positive rate of a test at this level; upper is safe.
+        """Return the largest true positive rate of a test at this level; the upper bound is safe.
 
         The answer is for the worst direction at each level, never an average of two directions.
 
@@ -519,7 +519,7 @@ class Tradeoff:
 
     @question
     def success(self, baseline: float | Fraction | str) -> Bound:
-        """Return the largest chance of a right guess about one record; upper is safe.
+        """Return the largest chance of a right guess about one record; the upper bound is safe.
 
         It is 1 - f(baseline), where f is the largest convex curve below all pairs in both orders
         [RK-2]. It covers re-identification, attribute inference, and reconstruction: `neyman.risk`
@@ -621,7 +621,7 @@ class Tradeoff:
 
     @question
     def renyi(self, order: float | Fraction) -> Bound:
-        """Return the Renyi divergence D_order of the worse direction; upper is safe.
+        """Return the Renyi divergence D_order of the worse direction; the upper bound is safe.
 
         Args:
             order: 1 (KL) or above; inf is the pure epsilon.
@@ -651,7 +651,7 @@ class Tradeoff:
 
     @question
     def zcdp(self) -> Bound:
-        """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
+        """Return the least rho with D_a <= a rho for all a > 1, both ways; the upper bound is safe.
 
         The upper end is proven: the sum of the parts' rho. The lower end is the largest D_a / a at
         some orders. The ends coincide if D_1 is the largest: for Gaussian and Laplace noise, on the
@@ -748,7 +748,7 @@ class Tradeoff:
 
     @question
     def pbdp(self, epsilon: float) -> Bound:
-        """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
+        """Return the delta of probabilistically bounded DP at epsilon; the upper bound is safe.
 
         delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, or 0 if no level a qualifies, in the
         worse direction. It is the largest mass of outcomes whose average likelihood ratio is above
@@ -913,7 +913,7 @@ class Tradeoff:
 
     @question
     def conjugate(self, slope: float) -> Bound:
-        """Return the convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
+        """Return the conjugate f*(y) = sup over x in [0, 1] of x y - f(x); the upper bound is safe.
 
         Let y = slope. For y < 0 it is delta(log(-y)) - 1, in the worse direction. For y >= 0 it is
         y (Dong, Roth and Su 2022, proposition 2.12).

@@ -126,7 +126,10 @@ def _least_accurate(errors: Sequence[ReportedError], most: int) -> list[Reported
 
 
 def every_error(receipt: Receipt, errors: Sequence[ReportedError]) -> markup.Fold | None:
-    """Return the section on every table's margin of error, and the least possible error."""
+    """Return the section that lists each table's margin of error, or None without tables.
+
+    Its last column compares the error with the least error that is possible.
+    """
     if not errors:
         return None
     rows = [

@@ -361,7 +361,7 @@ def _primary(error: psycopg.Error) -> str:
 
 
 def sql(query: str) -> LiteralString:
-    """Return a query, typed as a literal.
+    """Return ``query`` unchanged, with the type `LiteralString` that the driver asks for.
 
     The caller ensures that it has only constant text and the checked name of a schema.
     """

@@ -245,7 +245,7 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
     """Refuse a ledger that is not at its recorded location.
 
     Args:
-        db: a transaction that sees one moment of the ledger.
+        db: a transaction whose queries all see the same state of the ledger.
     """
     version = db.connection.pragma("user_version")
     if version == 2:
@@ -278,7 +278,7 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
     """List damage of a file, and differences of its tables and triggers from this version.
 
     Args:
-        db: a transaction that sees one moment of the ledger.
+        db: a transaction whose queries all see the same state of the ledger.
         located: True if the file records its location.
     """
     problems = [

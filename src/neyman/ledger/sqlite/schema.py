@@ -24,7 +24,10 @@ def _never(table: str, events: tuple[str, ...], why: str) -> str:
 
 
 def _moves(sign: str, row: str) -> str:
-    """Return SQL for rule 3: add (``sign`` is +) or subtract (-) the charge of entry ``row``."""
+    """Return SQL that adds the charge of entry ``row`` to purses, or subtracts it.
+
+    ``sign`` is "+" or "-". The purses are those of rule 3 in `neyman.ledger.database`.
+    """
     return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
         spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
     WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN

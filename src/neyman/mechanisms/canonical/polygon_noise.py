@@ -28,7 +28,7 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the curves that have polygon noise, and the computation of the noise's tail."""
+    """Hold the least total variation for polygon noise, and limits on computing its tail."""
 
     # Smallest total variation of a curve, because the tail is computed unit by unit.
     least_variation: Fraction = Fraction(1, 10_000)

@@ -50,7 +50,7 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared l2 distance by which a record moves the sums W x [MM-6].
+        """Bound the squared l2 sensitivity of the block sums W x, for W = 65536 C [MM-6].
 
         It is a sum over block sizes 2^l. The worst case at each size is that the participations
         fill as few blocks as ``separation`` b allows. The bound is exact for one step, for b = 1,
@@ -117,7 +117,10 @@ class Binned(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return the squared shift of W x by one record in one step, else the `pattern_bound`."""
+        """Return an upper bound on the squared l2 sensitivity of W x, for W = 65536 C.
+
+        The bound is exact for one step. For several steps, it is the `pattern_bound`.
+        """
         times, _ = pattern(self.steps, participations, separation)
         if times > 1:
             return largest_of(self, participations, separation)

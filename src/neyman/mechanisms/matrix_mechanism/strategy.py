@@ -92,7 +92,10 @@ class Strategy(Description):
 
     @abstractmethod
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return an upper bound on the squared l2 distance by which a record moves W x [MM-2].
+        """Return an upper bound on the squared l2 sensitivity of W x, in integers [MM-2].
+
+        W is the integer matrix 65536 C, and x the stream. The sensitivity is the largest distance
+        by which one record moves W x, if it moves each of its steps by at most 1.
 
         Args:
             participations: largest number of steps in which a record takes part.
@@ -216,7 +219,7 @@ class Toeplitz(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return an upper bound on the squared distance by which a record moves W x.
+        """Return an upper bound on the squared l2 sensitivity of W x, for W = 65536 C.
 
         The bound is exact for nonnegative falling weights, for one step, and for a band of at most
         the separation b [MM-3]. For falling weights, the worst steps are 0, b, 2b, ... For other
@@ -339,7 +342,7 @@ class Triangular(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared distance by which a record moves W x, by `pattern_bound`.
+        """Bound the squared l2 sensitivity of W x, for W = 65536 C, by `pattern_bound`.
 
         The bound is exact for one step, or for a band of at most the separation [MM-4].
         """

@@ -49,13 +49,14 @@ def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
 
     K is random and secret: ``runs.draw()`` draws it. The score is a part or a function of the
     output of a run. If the score reads private records, ``mechanism`` must include its noise. Let
-    pi be the power of the best test of one run in either order, (p, q) the masses of the pair of
-    pi, and psi(x) = E[x^K]. Then
+    pi(x) be the largest power at level x of a test between neighbors on one run, in the worse of
+    the two orders of the neighbors. Let (P, Q) be a pair of discrete distributions with this power,
+    with masses p and q at an outcome, and let psi(x) = E[x^K]. Then
 
         delta(log t) <= sum over outcomes of max over x of (psi'(pi(x)) p - t psi'(x) q)_+
 
-    in both orders, for t >= 1. This holds for every score, and for every rule for ties that does
-    not use the data. If K is 0, the release is visibly empty.
+    in both orders, for t >= 1, with x in [0, 1]. This holds for every score, and for every
+    rule for ties that does not use the data. If K is 0, the release is visibly empty.
 
     Args:
         mechanism: one run, with its score.

@@ -82,7 +82,7 @@ class Family:
     signed: bool  # True if a true value can be negative
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
-        """Return the least-squares problem of the members, for noise of these variances."""
+        """Return the least-squares problem that makes the members add up, for these variances."""
         tables = [
             Margin(
                 member.at[0],

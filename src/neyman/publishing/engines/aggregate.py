@@ -440,7 +440,10 @@ def coded_rows(
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
-    """Return the counts and sums that queries need, by the names of `_column_of` [UN-10]."""
+    """Return a dict of the counts and sums that the queries need, as expressions [UN-10].
+
+    The keys are "rows" and the column names that `_column_of` gives.
+    """
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):

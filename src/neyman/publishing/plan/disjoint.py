@@ -136,9 +136,10 @@ def _core(node: Node) -> Node:
 
 
 def _scale_constant(part: Node, value: Any) -> Any:
-    """Return ``value``, compared with ``part``, in units of the last digit of its `_core`.
+    """Return the constant ``value``, scaled for a comparison with `_core` of ``part``.
 
-    If ``part`` is a text, a date, or a truth value, ``value`` stays unchanged.
+    ``value`` is in units of the last digit of ``part``, and the result in units of the last digit
+    of `_core` of ``part``. If ``part`` is a text, a date, or a truth value, ``value`` is returned.
     """
     number = part.type == "number"
     return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value

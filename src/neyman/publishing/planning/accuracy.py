@@ -317,7 +317,12 @@ def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
 
 
 def entries_by_table(plan: Plan) -> dict[Name, list[Entry]]:
-    """Return the entries of each table, by query and level, in declared order."""
+    """Return the plan's entries (integer tables to publish) for each published table.
+
+    A published table is one query at one level of its hierarchy, so the keys are (query, level).
+    Several entries can make one table, such as an offset and a count for a mean. The plan's order
+    is kept.
+    """
     tables: dict[Name, list[Entry]] = {}
     for entry in plan.entries():
         tables.setdefault((entry.query, entry.level), []).append(entry)

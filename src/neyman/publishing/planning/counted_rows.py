@@ -97,7 +97,7 @@ def _lost(plan: Plan, query: Query) -> Iterator[str]:
 
 
 def _further(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Yield a clause on the queries' own bounds on the rows of one unit."""
+    """Yield a clause on the bounds that queries set on a unit's rows; nothing if none sets one."""
     subject = plan.unit.protects
     own = {(query.groups, query.rows_per_group) for query in queries}
     if own == {(None, None)}:

@@ -15,7 +15,7 @@ from neyman.publishing.planning.accuracy import errors
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the tables that a notebook lists, and set the rows of an example."""
+    """Limit the number of listed tables, and hold the number of rows of an example cell."""
 
     example_rows: int = 1000
     tables: int = 50  # tables that a notebook lists

@@ -105,7 +105,10 @@ def schema_at(url: str) -> tuple[str, Schema] | None:
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:
-    """Return a column's type, but a double for decimals with too many digits after the point."""
+    """Return a column's type, or double for decimals of more than ``LIMITS.decimals`` digits.
+
+    Only digits after the point count.
+    """
     wide = pa.types.is_decimal(kind) and kind.scale > LIMITS.decimals
     return pa.float64() if wide else kind
 

@@ -240,16 +240,16 @@ def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
 def mean(
     clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = False
 ) -> CellEstimates:
-    """Return the mean of clipped values: the middle of the clip plus the mean distance from it.
+    """Return the mean of clipped values: the clip's middle plus the mean deviation from it.
 
     An offset is a sum of b x - a over values x, with a / b the middle of the clip. With S the sum
-    of the distances from the middle and n the count, the mean is the middle plus S / n. A distance
-    is at most half of the clip's width. So hiding a distance takes less noise than hiding a value.
-    The standard error of the ratio is to first order in the noise.
+    of the signed deviations from the middle and n the count, the mean is the middle plus S / n. A
+    deviation is at most half of the clip's width in size. So hiding it takes less noise than hiding
+    a value. The standard error of the ratio is to first order in the noise.
 
-    The interval contains the distances d = S / n that a test of level 10% does not reject. The test
+    The interval contains the mean deviations d that a test of level 10% does not reject. The test
     uses the noisy S - d n, which is X - d Y at the true d. X and Y are the noise of S and n. Two
-    tests are proven, and at each d the test with the smaller margin may be used:
+    tests have a proven level, and at each d the one with the smaller margin may be used:
 
     - By Bonferroni, |X - d Y| <= x + |d| y. The bounds |X| <= x and |Y| <= y each hold with
       probability at least 95%.
@@ -461,12 +461,12 @@ def quantiles(
     in the first bin j with D_j >= 0, where D_j = C_j - q C_B. C_j counts the values in bins 1 to j,
     B is the number of bins, and X_i is the noise of bin i. The noise of D_j is
 
-        W_j = (1 - q) (X_1 + ... + X_j) - q (X_j+1 + ... + X_B),   variance factor
+        W_j = (1 - q) (X_1 + ... + X_j) - q (X_{j+1} + ... + X_B),   variance factor
         v_j = sigma^2 ((1 - q)^2 j + q^2 (B - j)).
 
-    W_j exceeds the margin w_j on either side with probability at most 5% (`_normal_margin`). A bin
-    j is rejected if the noisy D_j < -w_j or the noisy D_j-1 >= w_j-1. The interval reaches from the
-    first bin that is not rejected to the last.
+    W_j exceeds the margin w_j on either side with probability at most 5% (`_normal_margin`). Bin j
+    is rejected if the noisy D_j < -w_j (the quantile is later) or the noisy D_{j-1} >= w_{j-1} (it
+    is earlier). The interval reaches from the first bin that is not rejected to the last.
 
     Args:
         bins: the B + 1 rising edges, scaled integers.

@@ -42,7 +42,10 @@ class EnvelopeProfile(Profile):
         self._exact, self._a = exact, float(exact)
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Bound log delta: 2 log(1 - e^{(s - a)/2}) - log(1 - e^-a) for s = epsilon, |s| <= a."""
+        """Bound log delta.
+
+        For |epsilon| <= a, the range, it is 2 log(1 - e^{(epsilon - a)/2}) - log(1 - e^-a).
+        """
         a = self._a
         if Fraction(epsilon) >= self._exact:
             return -math.inf, -math.inf
@@ -163,7 +166,10 @@ class BoundedRangeProfile(Profile):
         return k + np.log1p(error) - move + kernel + slack
 
     def _dual(self, log_level: float) -> float:
-        """Return the smallest upper bound on log(delta + e^epsilon level) at some epsilons >= 0."""
+        """Return an upper bound on the log power at the level, at most 0.
+
+        It is the least upper bound on log(delta(epsilon) + e^epsilon level) among some epsilons.
+        """
         low, high = 0.0, max(-log_level, 1e-6)
         best = 0.0
         for _ in range(4):

@@ -8,7 +8,8 @@ A is the sum of T - k atoms, and S_k the sum of k draws from the density. Terms 
 k < `CONTOUR_PARTS` use a lattice for the density alone. The other terms together have a
 characteristic function that falls like |u|^-CONTOUR_PARTS, and a contour gives their sum. With the
 atoms alone, the contour would not converge. If few losses come from the density, one lattice
-contains all terms: atoms are on its places, so only the density moves (`parts_lattice`) [CP-4].
+contains all terms. Atoms lie exactly on its points, so only losses from the density are rounded
+(`parts_lattice`) [CP-4].
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from neyman.numerics.rounding import above, known
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when to ask each engine, and its cost. Other values also give valid bounds."""
+    """Hold each engine's thresholds and cost. Other values also give valid bounds."""
 
     contour_efolds: float = 45.0  # least decay of the sums of atoms, for a contour
     grid_efolds: float = 20.0  # the same, for a grid

@@ -410,9 +410,9 @@ class LargestStepProfile(ContourProfile):
         return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
-        """Estimate the epsilon at which a log tail falls to ``log_target``, and return True.
+        """Return (epsilon, True), with the epsilon at which a log tail falls to ``log_target``.
 
-        Else return a start and False.
+        It is an estimate. If none is possible, return (start, False), with an epsilon to start at.
         """
         table = self._sum.table(log_target)
 

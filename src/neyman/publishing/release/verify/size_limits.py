@@ -30,7 +30,7 @@ _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the factors that estimate the memory for a verification from stated sizes."""
+    """Hold the factors that estimate the memory for a verification from stated sizes."""
 
     # Bytes for a compared value: as read, as recomputed, and as doubles.
     value_bytes: int = 96
