@@ -91,7 +91,9 @@ class AgainstFractions(RuleBasedStateMachine):
             above = known[1] if known else ()
             self.holders["a@1", to] = (cap, (*above, to))
         else:
-            with pytest.raises(LedgerError, match=r"no allocation|more than|registered with"):
+            with pytest.raises(
+                LedgerError, match=r"no allocation|more than|at most that of|registered with"
+            ):
                 self.ledger.allocate("a@1", to, of=of, cap=cap)
 
     @rule(

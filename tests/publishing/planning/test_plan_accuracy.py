@@ -190,7 +190,7 @@ def test_tables_are_named_as_one_says_them():
         ("mean age", 1, {}, "how many rows"),
         ("ages", 1, {}, "how many rows"),
         ("race", 0, {}, "above 0"),
-        ("race", 1e30, {}, "ask for less"),
+        ("race", 1e30, {}, "give a smaller one"),
         ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
     ],
 )

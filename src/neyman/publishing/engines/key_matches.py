@@ -339,12 +339,21 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 
 
 def _opposite(values: Any) -> Any:
-    """Return -x for each number x of a column of numbers, texts, or truth values."""
-    if values.type().is_string():
+    """Return -x for each number x of a column of numbers, texts, or truth values.
+
+    An integer beyond `_SCALED_RANGE` becomes the nearer end of this range.
+    """
+    kind = values.type()
+    if kind.is_string():
         minus: Any = ibis.literal("-")
         return ibis.cases((values.startswith("-"), values.substr(1)), else_=minus.concat(values))
-    if values.type().is_boolean() or values.type().is_unsigned_integer():
+    if kind.is_boolean():
         return -values.cast("int64")
+    if kind.is_integer():  # the least integer has no opposite
+        inside: Any = values.clip(
+            0 if kind.is_unsigned_integer() else -_SCALED_RANGE, _SCALED_RANGE
+        )
+        return -inside.cast("int64")
     return -values
 
 
