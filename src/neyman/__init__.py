@@ -12,7 +12,7 @@ from functools import cache
 from neyman.former_modules import add_former_modules
 from neyman.former_names import FORMER_NAMES, current_value
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 add_former_modules()
 
