@@ -205,7 +205,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
     out.say(f"{many(without, 'row')} without a number.")
     if numbers.rounded:
         digits = rounding(plan.column(numbers.column))
-        out.say(f"{many(numbers.rounded, 'number')} with more digits, rounded down to {digits}.")
+        out.say(f"Rounded down to {digits}: {many(numbers.rounded, 'number')} with more digits.")
     if numbers.unmatched:
         _show_frequent(numbers.frequent, "value that is not a number")
     table = columns("queries", "range", "below", "above")

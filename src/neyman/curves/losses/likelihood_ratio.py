@@ -398,7 +398,7 @@ def _tilt_masses(
 ) -> tuple[Array, Array, Array, Array]:
     """Return tilted masses of y for several losses and powers w, log M, its error, and its units.
 
-    If ``steering`` is True, the error and the units are not computed.
+    If ``steering`` is True, the error and the units are not computed: they are NaN.
 
     Args:
         ratio: log R at the nodes, shape (losses, n).
@@ -434,7 +434,8 @@ def _tilt_masses(
         np.log1p(rest, out=log_m, where=small)
     p /= totals
     if steering:
-        return p, log_m, log_m, log_m
+        unknown = log_m * math.nan
+        return p, log_m, unknown, unknown
     # Each exponent is rounded in proportion to its parts, each sum to its length.
     exponents = size - log_weight + ratio_units * np.abs(w)[:, None]
     spread = np.add.reduce(p * exponents, axis=2) + np.abs(top) + (len(y) + 32)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import ibis
@@ -290,19 +291,25 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
             continue
         values, backend = table[column.name], backend_of(table)
         shown: Any = as_written(table, column.name)
-        number, opposite = (
-            scaled_integer(x, backend, column.decimals, -_SCALED_RANGE, _SCALED_RANGE, None)
-            for x in (values, _opposite(values))
+        scaled = partial(
+            scaled_integer,
+            backend=backend,
+            decimals=column.decimals,
+            low=-_SCALED_RANGE,
+            high=_SCALED_RANGE,
+            unknown=None,
         )
+        number = ceiling = scaled(values)
+        kind: Any = values.type()
+        if not (kind.is_integer() or kind.is_boolean()):
+            ceiling = -scaled(_opposite(values))
         known = number >= -_SCALED_RANGE
-        rows: Any = table.select(
-            number=number, opposite=opposite, known=known, absent=shown.isnull()
-        )
+        rows: Any = table.select(number=number, ceiling=ceiling, known=known, absent=shown.isnull())
         measures = {
             "rows": rows.count(),
             "numbers": rows["known"].sum(),
             "missing": rows["absent"].sum(),
-            "rounded": (rows["known"] & (rows["number"] != -rows["opposite"])).sum(),
+            "rounded": (rows["known"] & (rows["number"] != rows["ceiling"])).sum(),
         }
         for i, (low, high, _) in enumerate(clips):
             measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
@@ -339,22 +346,11 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 
 
 def _opposite(values: Any) -> Any:
-    """Return -x for each number x of a column of numbers, texts, or truth values.
-
-    An integer beyond `_SCALED_RANGE` becomes the nearer end of this range.
-    """
-    kind = values.type()
-    if kind.is_string():
-        minus: Any = ibis.literal("-")
-        return ibis.cases((values.startswith("-"), values.substr(1)), else_=minus.concat(values))
-    if kind.is_boolean():
-        return -values.cast("int64")
-    if kind.is_integer():  # the least integer has no opposite
-        inside: Any = values.clip(
-            0 if kind.is_unsigned_integer() else -_SCALED_RANGE, _SCALED_RANGE
-        )
-        return -inside.cast("int64")
-    return -values
+    """Return -x for each number x of a column of texts, decimals, or floats."""
+    if not values.type().is_string():
+        return -values
+    minus: Any = ibis.literal("-")
+    return ibis.cases((values.startswith("-"), values.substr(1)), else_=minus.concat(values))
 
 
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:

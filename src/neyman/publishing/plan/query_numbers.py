@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import cast
 
-from neyman.accounting.semantics.digits import plain
+from neyman.accounting.semantics.digits import many, plain
 from neyman.publishing.plan.clip_search import LIMITS as CLIP_SEARCH_LIMITS
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, scaled
@@ -296,9 +296,8 @@ def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Itera
             "fewer decimals, or declare the table's most_rows"
         )
     elif moves * own > LIMITS.cell_move:
-        with_rows = "with 1 row" if own == 1 else f"with {own} rows"
         yield (
-            f"{context.given(field)}: one {document.unit.protects} {with_rows} could move the "
-            f"table by {moves * own}, and the most is {LIMITS.cell_move}; narrow the clip or "
-            "declare fewer decimals"
+            f"{context.given(field)}: one {document.unit.protects} with {many(own, 'row')} could "
+            f"move the table by {moves * own}, and the most is {LIMITS.cell_move}; narrow the clip "
+            "or declare fewer decimals"
         )

@@ -7,6 +7,7 @@ that replaces a missing one. A number is rounded down to the digits that its col
 
 from __future__ import annotations
 
+from neyman.accounting.semantics.digits import many
 from neyman.publishing.plan.column import Column, unscaled
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
@@ -28,21 +29,20 @@ def missing_values(plan: Plan, query: Query) -> str | None:
     if not numeric:
         return None
     names = [column.name for column in numeric if column.unknown is None]
-    rounded = [
-        f"Numbers in {column.name!r} are rounded down to {rounding(column)}." for column in numeric
-    ]
     if query.complete and names:
         both = " and ".join(map(repr, names))
         replaced = [_sentence(query, column) for column in numeric if column.unknown is not None]
-        return " ".join([f"Only rows with a number in {both} take part.", *replaced, *rounded])
-    return " ".join([*(_sentence(query, column) for column in numeric), *rounded])
+        sentences = [f"Only rows with a number in {both} take part.", *replaced]
+    else:
+        sentences = [_sentence(query, column) for column in numeric]
+    for column in numeric:
+        sentences.append(f"Numbers in {column.name!r} are rounded down to {rounding(column)}.")
+    return " ".join(sentences)
 
 
 def rounding(column: Column) -> str:
     """Return what numbers of a column to sum are rounded down to: "whole numbers"."""
-    if not column.decimals:
-        return "whole numbers"
-    return "1 decimal" if column.decimals == 1 else f"{column.decimals} decimals"
+    return many(column.decimals, "decimal") if column.decimals else "whole numbers"
 
 
 def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
