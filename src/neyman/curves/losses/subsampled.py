@@ -30,6 +30,8 @@ from neyman.curves.losses.piecewise_analytic import (
     Piece,
     PiecewiseAnalyticLoss,
     PiecewiseDistribution,
+    UprightEnd,
+    upright_ends,
 )
 from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
@@ -311,6 +313,13 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> SubsampledLoss:
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
+    def upright(self) -> tuple[UprightEnd, ...]:
+        if not isinstance(self.inner, LaplaceLoss):
+            return ()
+        a, sign = self.inner.epsilon, 1 if self.removed else -1
+        low, high = (sign * _g(np.array([-a, a]), self.rate)).tolist()
+        return upright_ends((-a, a), (low, high), self.rate, 1 + self.removed, -a / 2)
+
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss: g(l) under the mixture, or -g(l) under Q.
 
@@ -395,6 +404,14 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> FixedSizeLoss:
         """Return this loss: its trade-off curve C_p(f) is symmetric."""
         return self
+
+    def upright(self) -> tuple[UprightEnd, ...]:
+        if not isinstance(self.inner, LaplaceLoss):
+            return ()
+        a, p = self.inner.epsilon, self.share
+        top = float(_g(np.array([a]), p)[0])
+        up = upright_ends((0.0, a), (0.0, top), p, 2, -a / 2)
+        return up + upright_ends((0.0, a), (0.0, -top), p, 1, -a / 2)
 
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss.
@@ -502,6 +519,15 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     def reverse(self) -> ReplaceOneSubsampledLoss:
         return self
+
+    def upright(self) -> tuple[UprightEnd, ...]:
+        if not isinstance(self.inner, LaplaceLoss):
+            return ()
+        a, q = self.inner.epsilon, self.rate
+        far, near = _g(np.array([-a, a]), q).tolist()
+        # Right of the middle, e^g is e^{far} times that of the mixture, left of it e^{far} itself.
+        up = upright_ends((-a, a), (0.0, near - far), q, 2, -a / 2)
+        return up + upright_ends((-a, a), (0.0, far - near), q, 1, far - a / 2)
 
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss, by the outcome t. The unmoved noise has center 0."""

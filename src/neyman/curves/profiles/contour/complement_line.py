@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -97,10 +99,22 @@ class ComplementLine:
         return value if value > -1e300 else 0.0
 
 
+class MissLine(Protocol):
+    """Describe what bounds 1 - delta near an epsilon."""
+
+    def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
+        """Return certified bounds on log(1 - delta) at each epsilon, shape (m,)."""
+        ...
+
+    def near(self, epsilon: float) -> float:
+        """Estimate log(1 - delta) to scale floats; 0 if unknown."""
+        ...
+
+
 @array_cache
 def complement_line(losses: LineSum, epsilon: float) -> ComplementLine | None:
-    """Return a line with narrow bounds at an epsilon, or None if it needs too many nodes."""
-    c = _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
+    """Return a line that suits an epsilon, or None if it needs too many nodes."""
+    c = complement_saddle(losses, epsilon)
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
     for _ in range(LIMITS.lines):
@@ -117,8 +131,20 @@ def complement_line(losses: LineSum, epsilon: float) -> ComplementLine | None:
     return best
 
 
+def complement_saddle(losses: LineSum, epsilon: float) -> float:
+    """Estimate the c in (-1, 0) at which the terms of 1 - delta have their saddle."""
+    return _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
+
+
+LineAt = Callable[[float], MissLine | None]
+
+
 def log_type_two_error(
-    losses: LineSum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
+    losses: LineSum,
+    log_level: float,
+    reverse: Profile,
+    lines: list[MissLine] | None = None,
+    line_at: LineAt | None = None,
 ) -> Interval:
     """Bound log(1 - power) at a level [C-10].
 
@@ -127,14 +153,16 @@ def log_type_two_error(
         log_level: below 0, finite.
         reverse: profile of the reversed losses, for levels near 1.
         lines: lines of earlier levels, for reuse. New lines are appended.
+        line_at: returns a line for an epsilon; a vertical line by default.
     """
     if log_level > LIMITS.high_log_level:
         missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
         return _from_reverse(reverse, log_level, missing)
     lines = [] if lines is None else lines
+    line_at = line_at or partial(complement_line, losses)
     c = _crossing(lambda c: _log_rejected(losses, c) - log_level)
     star, spread = _mean(losses, c), _deviation(losses, c)
-    line = _suitable(lines, losses, star)
+    line = _suitable(lines, line_at, star)
     if line is None:
         return UNKNOWN
     base = line.near(star)
@@ -144,7 +172,7 @@ def log_type_two_error(
         LIMITS.line_width,
         0.0,
     ):  # if 1 - delta and the level cancel, use the most accurate line
-        closer = _suitable(lines, losses, star, width)
+        closer = _suitable(lines, line_at, star, width)
         if closer is None:
             break
         least, most = _on_line(closer, star, log_level)
@@ -154,7 +182,7 @@ def log_type_two_error(
     return low, high
 
 
-def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
+def _on_line(line: MissLine, star: float, log_level: float) -> Interval:
     base = line.near(star)
     low, high = _largest(lambda e: _gain(line, e, log_level, base), star)
     slack = 4 * UNIT * abs(base)
@@ -162,14 +190,14 @@ def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
 
 
 def _suitable(
-    lines: list[ComplementLine], losses: LineSum, epsilon: float, width: float = LIMITS.line_width
-) -> ComplementLine | None:
-    """Return a stored line with bounds narrower than ``width`` at this epsilon, else a new line."""
+    lines: list[MissLine], line_at: LineAt, epsilon: float, width: float = LIMITS.line_width
+) -> MissLine | None:
+    """Return a stored line whose bounds are narrower than ``width``, else a new line."""
     for line in reversed(lines):
         low, high = line.log_complement(np.array([epsilon]))
         if low[0] > -math.inf and high[0] - low[0] < width:
             return line
-    line = complement_line(losses, epsilon)
+    line = line_at(epsilon)
     if line is not None:
         lines[: len(lines) + 1 - LIMITS.stored_lines] = []
         lines.append(line)
@@ -239,10 +267,8 @@ def _vertex(gain: Gain, star: float, distance: float) -> float:
     return star + distance * min(max(move, -1.0), 1.0)
 
 
-def _gain(
-    line: ComplementLine, epsilon: Array, log_level: float, base: float
-) -> tuple[Array, Array]:
-    """Bound (1 - delta - e^eps level) / e^base at each epsilon."""
+def _gain(line: MissLine, epsilon: Array, log_level: float, base: float) -> tuple[Array, Array]:
+    """Bound 1 - delta - e^eps level, divided by e^base."""
     below, above = (v - base for v in line.log_complement(epsilon))
     taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
     size = 2 + np.abs(epsilon) + abs(log_level) + abs(base)

@@ -17,7 +17,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
 from neyman.curves.profiles.combination import CascadeProfile, group_profile
 from neyman.curves.profiles.contour.complement_line import LIMITS as COMPLEMENT_LIMITS
-from neyman.curves.profiles.contour.complement_line import ComplementLine, log_type_two_error
+from neyman.curves.profiles.contour.complement_line import MissLine, log_type_two_error
 from neyman.curves.profiles.contour_line import (
     CHERNOFF_POWERS,
     Line,
@@ -136,7 +136,7 @@ class ContourProfile(Profile):
         self._lines: list[
             tuple[ContourLines, float, float]
         ] = []  # lines, their epsilons and widths
-        self._complement_lines: list[ComplementLine] = []
+        self._complement_lines: list[MissLine] = []
         self._most_below: dict[int, Array] = {}  # bounds on K(-a), by the number of powers a
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
