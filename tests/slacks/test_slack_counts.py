@@ -63,6 +63,7 @@ DERIVED = (
     "curves/profiles/contour/conditioning.py:ConditionedProfile._sums",
     "curves/profiles/contour/continuous_parts.py:BentContour._logs",
     "curves/profiles/contour/continuous_parts.py:BentContour.sum",
+    "curves/profiles/contour/continuous_parts.py:PartsProfile.__init__",
     "curves/profiles/contour/continuous_parts.py:PartsProfile._above_zero",
     "curves/profiles/contour/continuous_parts.py:PartsProfile.log_powers",
     "curves/profiles/contour/continuous_parts.py:_Places.of.error",

@@ -10,7 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
@@ -23,6 +23,7 @@ from neyman.curves.profiles.contour.continuous_parts import (
     PartsProfile,
     _amplitudes,
     _Places,
+    _Ray,
     _ray_edges,
     bent_contour,
 )
@@ -228,6 +229,41 @@ def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height: float
         assert abs(fine) <= ray.mass(height)
 
 
+@pytest.mark.parametrize("bend", [1.0, 30.0, 1e6, 1e12, 1e30])
+@pytest.mark.parametrize("height", [16.0, 1e3])
+def test_the_mass_of_a_ray_is_above_its_integral(bend: float, height: float):
+    """Quadrature in 40 digits agrees to a tenth, also where neighboring exponentials cancel."""
+    end = UprightEnd(0.0, 0.0, 0.0, bend, 2.0, 1.0, True)
+    exact = sure_integral(bend, height, 0.0)
+    assert exact <= _Ray.of(end).mass(height) <= 1.1 * exact
+
+
+@pytest.mark.parametrize("bend", [2.0, 1e3, 1e9, 1e20])
+@pytest.mark.parametrize("height", [16.0, 500.0])
+def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend: float, height: float):
+    """With many nodes in few panels, the rest of the integral is the whole error."""
+    end = UprightEnd(0.0, 0.0, 0.0, bend, 2.0, 1.0, True)
+    edges = _ray_edges(bend, height)[:-4]
+    heights = height * np.array([1.0, 1.7, 3.9, 11.0])
+    errors = _Ray.of(end).errors(edges, heights, 40)
+    for at, error in zip(heights.tolist(), errors.tolist(), strict=True):
+        assert sure_integral(bend, at, float(edges[-1]) / at) * at <= error
+
+
+def sure_integral(bend: float, height: float, start: float) -> float:
+    """The integral of e^{-height y} |h(y)| from ``start`` on, as in CP-1, in 40 digits."""
+    with mpmath.workdps(40):
+        r = mpmath.mpf(bend)
+
+        def size(y: Any) -> Any:
+            square = 1 + 4 * r * (r - 1) * mpmath.sin(y / 2) ** 2
+            return mpmath.exp(-height * y) * square ** mpmath.mpf("-0.75")
+
+        places = [mpmath.mpf(10) ** (k - mpmath.log10(r) - 2) for k in range(200)]
+        inner = [y for y in places if start < y < mpmath.pi]
+        return float(mpmath.quad(size, [start, *inner, mpmath.pi, 2 * mpmath.pi, 3 * mpmath.pi]))
+
+
 def ray_integral(end: UprightEnd, edges: Any, height: float, order: int) -> complex:
     """The integral of a density over its ray, over its value at the end, at z = i height."""
     node, weight = np.polynomial.legendre.leggauss(order)
@@ -279,6 +315,56 @@ def test_a_level_at_an_atom_has_the_power_of_the_likelihood_ratio_test():
     assert power.lower <= exact * (1 + 1e-14)
     assert exact <= power.upper * (1 + 1e-14)
     assert power.upper - power.lower < 1e-12 * exact
+
+
+@settings(max_examples=examples(40))
+@given(
+    scale=st.floats(0.05, 3.0),
+    log_rate=st.floats(-7, -0.1),
+    count=st.sampled_from([2, 3, 10, 30]),
+    log_gap=st.floats(-15.6, -8),
+)
+@example(scale=0.1, log_rate=-6.0, count=2, log_gap=-15.0)
+def test_a_delta_near_the_largest_loss_holds_that_of_its_atom(
+    scale: float, log_rate: float, count: int, log_gap: float
+):
+    """The rest of the sum is below these epsilons, or adds a part of the relative gap."""
+    a, q = 1 / mpmath.mpf(scale), mpmath.mpf(10**log_rate)
+    f = (ny.Laplace(scale).subsample(rate=10**log_rate) * count).tradeoff()
+    with mpmath.workdps(50):
+        one = mpmath.log(1 - q + q * mpmath.exp(a))
+        top, log_mass = count * one, count * (mpmath.log(mpmath.exp(-a) / 2) + one)
+        for at in (float(top) * (1 - 10**log_gap), float(top), math.nextafter(float(top), 9e9)):
+            delta = f.delta(at)
+            exact = mpmath.exp(log_mass) * -mpmath.expm1(at - top) if at < top else mpmath.mpf(0)
+            assert delta.lower <= exact * (1 + 1e-12)
+            assert exact <= delta.upper
+
+
+def test_losses_of_hundreds_and_of_many_releases_have_bounds():
+    """One has no atoms that floats tell apart from the density, the other no gap to the top."""
+    delta = (ny.Laplace(0.004).subsample(rate=0.3) * 9).tradeoff().delta(125.0)
+    assert 0 < delta.upper - delta.lower < 1e-6
+    last = (ny.Laplace(1) * 10**8).tradeoff().delta(10**8 - 1.5e-7)
+    assert last.lower == 0 < last.upper < 1e-300
+
+
+@pytest.mark.parametrize(
+    ("scale", "rate", "count", "epsilon"),
+    [(0.05, 1e-7, 5, 0.5), (0.03, 1e-3, 5, 0.5), (0.06, 1e-7, 5, 0.5), (0.03, 1e-3, 5, 20.0)],
+)
+def test_densities_that_fall_by_1e15_have_narrow_answers(
+    scale: float, rate: float, count: int, epsilon: float
+):
+    """A cut of their rays without regard to the fall made these intervals as wide as delta."""
+    delta = (ny.Laplace(scale).subsample(rate=rate) * count).tradeoff().delta(epsilon)
+    assert delta.upper - delta.lower < 1e-6 * delta.lower
+
+
+def test_a_group_of_sums_with_atoms_is_narrow():
+    """Thousands of epsilons share a few contours. They reached the limit of operations."""
+    delta = (ny.Laplace(27.8) * 50).tradeoff().group(2).delta(0.001)
+    assert delta.upper - delta.lower < 3e-5 * delta.lower
 
 
 def test_few_releases_have_narrow_answers():

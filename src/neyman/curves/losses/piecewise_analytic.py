@@ -34,6 +34,7 @@ Bound = Callable[[Array, Array | float], Array]
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 LARGEST_LOSS = 300.0  # largest l whose e^l has rays
+LARGEST_BEND = 1e100  # of a density with rays; its square is a float
 OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
 
 
@@ -98,8 +99,8 @@ class UprightEnd:
     Args:
         place: the loss at the end.
         log_density: the logarithm of the density of P there.
-        relative: the relative error of this density.
-        bend: at least 1, to 16 relative units.
+        relative: the relative error of this density, here and on the ray, due to the bend's error.
+        bend: at least 1.
         slope, sign: as in the formula; the sign is 1 or -1, the slope at most 2 in size.
         above: whether the stretch is above the end.
     """
@@ -131,15 +132,16 @@ def upright_ends(
         power: 2 for the density of the mixture, 1 for that of the noise.
         log_factor: logarithm of a constant factor.
     """
-    if max(inner) > LARGEST_LOSS:
+    if max(inner) > LARGEST_LOSS or (1 - rate) / rate * math.exp(-inner[0]) > LARGEST_BEND:
         return ()
     sign = math.copysign(1.0, value[1] - value[0])
     ends: list[UprightEnd] = []
     for t, place in zip(inner, value, strict=True):
         g = math.log(1 - rate + rate * math.exp(t))
         log_density = log_factor - math.log(4 * rate) - 1.5 * t + power * g
-        # g is only accurate to units of 1. Each other term errs by 2 units, a sum by one.
-        size = abs(log_factor) + abs(math.log(4 * rate)) + 2 * abs(t) + 4 * abs(g) + 8
+        # g is only accurate to units of 1. Each other term errs by 2 units, a sum by one. The bend
+        # errs by |t| + 8 units, and the density by three times as much [CP-2].
+        size = abs(log_factor) + abs(math.log(4 * rate)) + 3 * abs(t) + 4 * abs(g) + 16
         bend = 1 + (1 - rate) / rate * math.exp(-t)
         ends.append(
             UprightEnd(
@@ -206,7 +208,7 @@ class PiecewiseAnalyticLoss(Loss):
         line = _on_line(self, z)
         u = np.imag(z)
         apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
-        return line.error + apart + rounding(line.loss, line.p, u)
+        return line.error + apart + np.abs(u) * line.turn + rounding(line.loss, line.p, u)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return K, mean, and variance of the tilted loss. Tilts share nodes if few are enough."""
@@ -266,7 +268,7 @@ class PiecewiseAnalyticLoss(Loss):
         far, near = (np.expm1(1j * np.multiply.outer(x, line.loss)) for x in (start, offset))
         # e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1), as in `wave_sum`.
         moved = (far * line.p) @ (near + 1).T + near @ line.p
-        error = line.error + np.minimum(2 * line.blur, u * line.sway)
+        error = line.error + np.minimum(2 * line.blur, u * line.sway) + u * line.turn
         return line.log_mgf, moved, error + 2 * rounding(line.loss, line.p, u)
 
     def point_masses(self) -> PointMasses | None:
@@ -280,7 +282,8 @@ class PiecewiseAnalyticLoss(Loss):
         low, high = _range(law)
         if low < place[0] - slack or high > place[-1] + slack:
             return None
-        return PointMasses(place, log_mass, law.relative)
+        moves = np.full(len(place), 8 * UNIT) if law.moves is None else law.moves[order]
+        return PointMasses(place, log_mass, law.relative, float(np.max(moves * np.abs(place))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,11 +294,13 @@ class PointMasses:
         place: losses in increasing order.
         log_mass: logarithms of their masses under P.
         relative: bound on the relative error of each mass.
+        place_error: bound on the error of each loss.
     """
 
     place: Array
     log_mass: Array
     relative: float
+    place_error: float
 
 
 def _range(law: PiecewiseDistribution) -> tuple[float, float]:
@@ -360,6 +365,7 @@ class _Tilted:
     error: float  # relative error of e^K
     blur: float  # mean relative error of p
     sway: float  # mean of |loss| times the relative error of p
+    turn: float  # mean error of the atoms' losses, where it is more than a few units
     atoms: float  # the share of the atoms
     lost: float
     mean: float
@@ -510,6 +516,10 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
     p = weight / total
     finite = np.isfinite(log_plain)
     exponents = np.where(finite, np.abs(move) + np.abs(np.where(finite, log_plain, 0.0)), 0.0) + 8
+    moves = np.zeros(len(place))
+    if law.moves is not None:
+        moves[: len(law.moves)] = law.moves
+    exponents += np.abs(move) * moves / UNIT
     spread = _dot(p, exponents) + abs(top) + len(p)
     if law.normalized and abs(top) < 5:
         # M - 1 to relative accuracy: all finite losses have the mass 1 - infinite.
@@ -541,6 +551,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         2 * (share + lost),
         _dot(p, rough),
         _dot(p, rough * np.abs(place)),
+        _dot(p, moves * np.abs(place)),
         float(p[: len(law.loss)].sum()),
         lost,
         mean,

@@ -535,14 +535,18 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
             piece = _opposite_gaussians(self.inner.mu, self.rate, size)
             return PiecewiseDistribution(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
         a, q = self.inner.epsilon, self.rate
-        low, high = _g(np.array([-a, a]), q)
+        ends = np.array([-a, a])
+        low, high = _g(ends, q)
         log_mass = -a - math.log(2)
+        # g(a) and -g(-a) are positive, so their sum errs by no more. `_moves` covers its rounding.
+        moved = float(_moves(ends, np.array([low, high]), q).max())
         return PiecewiseDistribution(
             np.array([low - high, high - low]),
             log_mass + np.array([low, high]),
             _opposite_laplaces(a, q),
             (),
             _units(np.array([low, high])) * UNIT,
+            moves=np.full(2, moved),
         )
 
 

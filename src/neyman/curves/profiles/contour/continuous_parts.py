@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,7 +38,7 @@ from neyman.curves.profiles.duality import LIMITS as SEARCH_LIMITS
 from neyman.curves.profiles.duality import Conjugate, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import tilt_of_level
-from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.profile import Interval, Profile, intersection
 from neyman.curves.profiles.selection import register
 from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array, real_part
@@ -57,7 +58,9 @@ class Limits:
     wide_width: float = 1e-2  # relative width beyond which other engines are asked
     largest_tilt: float = 1e3  # largest tilt of a vertical line times the largest loss
     top_gap: float = 1e-7  # gap below the largest loss where a chord bounds delta, in steps
+    top_gap_units: float = 256.0  # the same, at least, in rounding units of the largest loss
     top_share: float = 1e-2  # gap at which the largest loss alone guesses an epsilon, in steps
+    guess_contours: int = 12  # most contours that improve a guess of an epsilon
     levels_alone: int = 8  # most levels to search one by one
     most_tilt: float = 100.0  # largest tilt of a bent contour, times the distance of places
     least_height: float = 16.0  # least U; rays end where they have turned by less than pi
@@ -77,6 +80,7 @@ class Limits:
     least_share: float = 1e-24  # share of all terms below which terms are omitted
     most_terms: int = 1 << 12  # most terms
     line_width: float = 2e-10  # relative width at which a contour serves another epsilon
+    coarse_width: float = 1e-8  # the same, for many epsilons
     zooms: int = 6  # zooms of a search for the least delta + e^epsilon level on a contour
     power_width: float = 1e-10  # relative width of a power at which a search stops
     bend_shares: tuple[float, ...] = (1e-2, 1e-5)  # distances from a place with a bend, in steps
@@ -89,6 +93,7 @@ LIMITS = Limits()
 RATIO, RATIO_AXES = 3.0, 2.8
 FIRST_EFOLDS, FIRST_AXES = 6.0, 4.0  # the first panel, in e-folds of the farthest term
 RAY_EDGES = np.array([1, 2.5, 5.5, 11, 19, 28, 38])  # panels of a ray, times the height
+BLOCK_CELLS = 1 << 18  # cells of an array of epsilons and nodes
 RAY_AXES = np.linspace(1.2, 12.0, 55)[:, None]  # ellipses to choose from
 
 
@@ -108,14 +113,19 @@ class _Ray:
     @staticmethod
     def of(end: UprightEnd) -> _Ray:
         y = np.append(0.0, np.geomspace(1e-7 / end.bend, math.pi, 1000))
-        rise = 2 * np.sin(y / 2) ** 2
-        return _Ray(end.bend, y, (1 + 2 * end.bend * (end.bend - 1) * rise) ** -0.75)
+        return _Ray(end.bend, y, _ray_size(end.bend, y))
 
     def mass(self, height: float) -> float:
         """Bound the integral of e^{-height y} |density| over that at the end."""
-        fall = np.exp(-height * self.place)
-        total = float(self.size[:-1] @ (fall[:-1] - fall[1:])) + float(self.size[-1] * fall[-1])
-        return (total + math.exp(-math.pi * height)) / height * (1 + 1e-9)
+        fall = np.exp(-height * self.place[:-1]) * -np.expm1(-height * np.diff(self.place))
+        total = float(self.size[:-1] @ fall) + self._above_pi(height)
+        return total / height * (1 + 1e-9)
+
+    def _above_pi(self, height: float) -> float:
+        """Bound the same integral from y = pi on, times the height."""
+        # The size is even about pi, and at most 1.
+        half = float(_ray_size(self.bend, np.array(math.pi / 2)))
+        return half * math.exp(-math.pi * height) + math.exp(-1.5 * math.pi * height)
 
     def errors(self, edges: Array, heights: Array, order: int) -> Array:
         """Bound the error of the panels, times the height, at each of rising heights [CP-2]."""
@@ -142,7 +152,14 @@ class _Ray:
         with np.errstate(divide="ignore", over="ignore"):
             size = square**-0.75 * np.exp(2 * across / height + across - least)
         each = (half * size * _panel_error(r, order)).min(axis=0)
-        return float(each.sum()) + math.exp(-float(edges[-1]))
+        end = float(_ray_size(self.bend, np.array(edges[-1] / height / 4))) if share else 1.0
+        rest = end * math.exp(-float(edges[-1])) + self._above_pi(height)
+        return float(each.sum()) + rest * (1 + 1e-9)
+
+
+def _ray_size(bend: float, y: Array) -> Array:
+    """Return the size of the density at each height y <= pi of a ray, over that at its end."""
+    return np.asarray((1 + 4 * bend * (bend - 1) * np.sin(y / 2) ** 2) ** -0.75)
 
 
 def _ray_edges(bend: float, height: float) -> Array:
@@ -169,13 +186,13 @@ class _Branch:
     waves: Array
     sums: dict[int, Array] = field(default_factory=dict[int, Array])
 
-    def sum(self, first: int, gap: float, direction: int) -> float:
-        """Return the integral of all terms from ``first`` on, which is ``gap`` above epsilon."""
+    def sum(self, first: int, gaps: Array, direction: int) -> Array:
+        """Return the integrals of all terms from ``first`` on, ``gaps`` above each epsilon."""
         if first not in self.sums:
             terms = self.terms[first:] if direction > 0 else self.terms[first::-1]
             charge(CALL + 4 * terms.size)
             self.sums[first] = np.einsum("ij,ij->j", terms, self.waves[: len(terms)]) * self.weight
-        return float(np.add.reduce(self.sums[first] * np.exp(self.away * gap)).imag)
+        return (np.exp(np.multiply.outer(gaps, self.away)) @ self.sums[first]).imag
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,29 +236,39 @@ class BentContour:
         """Return nothing: there is no vertical line."""
         return ()
 
-    def sum(self, epsilon: float) -> tuple[float, float]:
-        """Return the integral, and a bound on its error [CP-5]."""
-        wave = self.weight * np.exp(-1j * epsilon * self.u)
-        total, near, count = float(np.add.reduce(wave).real), math.inf, len(self.sizes)
-        below = min(max(math.floor((epsilon - self.lowest) / self.step), -1), count - 1)
-        for branch, first, direction in ((self.left, below + 1, 1), (self.right, below, -1)):
-            if 0 <= first < count:
-                gap = self.lowest + first * self.step - epsilon
-                total += branch.sum(first, gap, direction)
-                near = min(near, max(abs(gap) - self.drift, 0.0))
+    def sum(self, epsilon: Array) -> tuple[Array, Array]:
+        """Return the integral at each epsilon, and bounds on their errors, shape (m,) [CP-5]."""
+        count, nodes = len(self.sizes), len(self.u) + 2 * len(self.left.away)
+        block = max(BLOCK_CELLS // (nodes + count), 1)
+        if len(epsilon) > block:
+            blocks = np.array_split(epsilon, math.ceil(len(epsilon) / block))
+            totals, errors = zip(*map(self.sum, blocks), strict=True)
+            return np.concatenate(totals), np.concatenate(errors)
+        charge(20 * CALL + len(epsilon) * (50.0 * nodes + 4 * count))
+        turn = np.multiply.outer(epsilon, self.u)
+        total = np.cos(turn) @ self.weight.real + np.sin(turn) @ self.weight.imag
+        near = np.full(len(epsilon), math.inf)
         place = (epsilon - self.lowest) / self.step
-        if not -1 <= place <= count:  # the first panels of the branches may be too wide
-            return total, math.inf
+        below = np.clip(np.floor(place), -1, count - 1).astype(int)
+        for last in np.unique(below).tolist():
+            at = (below == last).nonzero()[0]
+            for branch, first, direction in ((self.left, last + 1, 1), (self.right, last, -1)):
+                if 0 <= first < count:
+                    gaps = self.lowest + first * self.step - epsilon[at]
+                    total[at] += branch.sum(first, gaps, direction)
+                    near[at] = np.minimum(near[at], np.maximum(np.abs(gaps) - self.drift, 0.0))
         size = float(self.sizes.sum())
-        left_out = 0.5 * size * math.exp(-self.end * near) / (self.height + self.end)
-        moved = 2 * self.drift * size * math.log1p(1 / max(near * self.height, 1e-200))
-        away = np.abs(self.lowest + self.step * np.arange(count) - epsilon)
+        left_out = 0.5 * size * np.exp(-self.end * near) / (self.height + self.end)
+        moved = 2 * self.drift * size * np.log1p(1 / np.maximum(near * self.height, 1e-200))
+        away = np.abs(np.subtract.outer(epsilon, self.lowest + self.step * np.arange(count)))
         # A distance times z - c errs by 8 units of itself.
-        rounding = 8 * UNIT * (float(self.sizes @ away) + size / self.height)
-        exponents = self.aside[1] - self.aside[0] * epsilon - (self.top - self.c * epsilon)
-        trunk = float(np.exp(np.minimum(exponents, 700.0)).sum())
-        error = self.fixed + self.moving * abs(epsilon) + left_out + moved + rounding + trunk
-        return total, error
+        rounding = 8 * UNIT * (away @ self.sizes + size / self.height)
+        exponents = self.aside[1] - np.multiply.outer(epsilon, self.aside[0])
+        exponents -= (self.top - self.c * epsilon)[:, None]
+        trunk = np.exp(np.minimum(exponents, 700.0)).sum(axis=1)
+        error = self.fixed + self.moving * np.abs(epsilon) + left_out + moved + rounding + trunk
+        # Beyond the places, the first panels of the branches may be too wide.
+        return total, np.where((place >= -1) & (place <= count), error, math.inf)
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Return certified bounds on log delta at each epsilon, shape (m,). They may be wide."""
@@ -252,17 +279,14 @@ class BentContour:
         return self._logs(epsilon, -1)
 
     def _logs(self, epsilon: Array, sign: int) -> tuple[Array, Array]:
-        charge(CALL * 10 * len(epsilon))
-        low, high = np.full(len(epsilon), -math.inf), np.full(len(epsilon), -math.inf)
-        for i, e in enumerate(epsilon.tolist()):
-            total, error = self.sum(e)
-            scale = self.top - self.c * e
-            # Two products, a difference, and two logarithms.
-            slack = 8 * UNIT * (abs(self.top) + abs(self.c * e) + 1)
-            if sign * total > error:
-                low[i] = math.log(sign * total - error) + scale - slack
-            if sign * total > -error:
-                high[i] = min(math.log(sign * total + error) + scale + slack, 0.0)
+        total, error = self.sum(epsilon)
+        scale = self.top - self.c * epsilon
+        # Two products, a difference, and two logarithms.
+        slack = 16 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1)
+        with np.errstate(divide="ignore"):
+            low = np.log(np.maximum(sign * total - error, 0.0)) + scale - slack
+            high = np.log(np.maximum(sign * total + error, 0.0)) + scale + slack
+        high = np.minimum(high, 0.0)
         return np.minimum(low, high), high
 
     def near(self, epsilon: float) -> float:
@@ -277,7 +301,7 @@ class BentContour:
 
     def middle(self, epsilon: float) -> float:
         """Estimate log delta; -inf if its error is large."""
-        total, error = self.sum(epsilon)
+        total, error = (float(v[0]) for v in self.sum(np.array([epsilon])))
         return math.log(total) + self.top - self.c * epsilon if total > 8 * error else -math.inf
 
 
@@ -289,6 +313,7 @@ class _Places:
         place: two or three places, at even distances.
         atoms: sizes of the atoms, shape (places,).
         atom_error: their total error.
+        place_error: a bound on the error of each place.
         ends: ends of densities, with the index of a place, the size, its relative error, and a
             bound on the ray.
     """
@@ -296,6 +321,7 @@ class _Places:
     place: Array
     atoms: Array
     atom_error: float
+    place_error: float
     ends: list[tuple[UprightEnd, int, float, float, _Ray]]
 
     @staticmethod
@@ -306,8 +332,9 @@ class _Places:
         assert masses is not None
 
         def error(log_size: float, at: float) -> float:
-            # The place errs by 8 units; products and sums of logarithms by a few of their size.
-            return 12 * UNIT * (abs(log_size) + abs(tilt * at) + abs(log_mgf) + 1)
+            # Products and sums of logarithms err by a few units of their size.
+            units = 4 * (abs(log_size) + abs(tilt * at) + abs(log_mgf) + 1)
+            return units * UNIT + abs(tilt) * masses.place_error
 
         atoms, wrong = np.zeros(len(place)), 0.0
         for at, log_mass in zip(masses.place.tolist(), masses.log_mass.tolist(), strict=True):
@@ -320,7 +347,7 @@ class _Places:
             index = int(np.argmin(np.abs(place - end.place)))
             wrong_end = end.relative + error(end.log_density, end.place)
             each.append((end, index, size, wrong_end, _Ray.of(end)))
-        return _Places(place, atoms, wrong, each)
+        return _Places(place, atoms, wrong, masses.place_error, each)
 
     def sizes(self, height: float) -> Array:
         """Bound |A_l(z)| e^{cl} at this height and above, for each place l."""
@@ -455,8 +482,8 @@ def bent_contour(
             float(edges[-1]),
             fixed,
             moving,
-            # Places of a loss err by 8 units, the step and its multiple by as many.
-            16 * UNIT * count * max(abs(low), float(places.place[-1])),
+            # Sums, the step, and its multiple err by a few units of themselves.
+            count * (places.place_error + 8 * UNIT * max(abs(low), float(places.place[-1]))),
             aside,
         )
     )
@@ -520,7 +547,7 @@ def _amplitudes(
         scale = (1j if end.above else -1j) * size / v
         amplitudes[0, index] += scale * np.add.reduce(wave * back, axis=1)
         amplitudes[1, index] += scale * np.add.reduce(wave * forth, axis=1)
-        # Angles err by 40 units, the wave by 8 of y z, NumPy's pairwise sum by 24.
+        # The power errs by 40 units, the wave by 8 of y z, NumPy's pairwise sum by 24.
         units = relative + 64 * UNIT + 12 * NODE_ERROR
         unsure = unsure + size * units * np.minimum(1 / v, ray.mass(height))
         unsure = unsure + size / v * ray.errors(edges, v, limits.ray_order)
@@ -528,7 +555,10 @@ def _amplitudes(
 
 
 def _log_rise(gap: Array, first_gap: float) -> Array:
-    """Return log((1 - e^-gap) / (1 - e^-first_gap)), rounded up by 8 units of each logarithm."""
+    """Return log((1 - e^-gap) / (1 - e^-first_gap)), rounded up by 8 units of each logarithm.
+
+    It is an upper bound also if the gaps are from an upper bound on the largest loss.
+    """
     ratio = np.log(-np.expm1(-gap)) - math.log(-math.expm1(-first_gap))
     return ratio + 8 * UNIT * (2 + np.abs(np.log(gap)) + abs(math.log(first_gap)))
 
@@ -558,7 +588,9 @@ class PartsProfile(ContourProfile):
         few = limits.line_efolds if count > limits.sharp_count or not sharp else math.inf
         self._bent = decay < few
         self._step = float(places[1] - places[0])
-        self._most, self._near = limits.most_tilt / self._step, limits.top_gap * self._step
+        self._most = limits.most_tilt / self._step
+        # A sum of largest losses is at least this, and at most the supremum.
+        self._top = count * (float(places[-1]) - masses.place_error) * (1 - 8 * UNIT)
         reverse = losses.reverse()
         super().__init__(
             losses,
@@ -570,10 +602,13 @@ class PartsProfile(ContourProfile):
         )
         self.method = "bent contour" if self._bent else "contour"
         self._sum = losses
+        # The chord near the largest loss starts here.
+        gap = max(limits.top_gap * self._step, limits.top_gap_units * UNIT * self._supremum)
+        self._chord_start = self._supremum - gap
 
     @cached_property
     def _other(self) -> Profile:
-        """Return another profile, for epsilons whose contour needs too many nodes."""
+        """Return another profile, for epsilons without a good contour."""
         losses = self._sum
         engines: list[tuple[float, Callable[[], Profile]]]
         engines = [(0.0, lambda: contour_profile(losses))]
@@ -582,31 +617,28 @@ class PartsProfile(ContourProfile):
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         # [CP-6]: delta is at least P(L = top) (1 - e^{epsilon - top}), and convex in e^epsilon.
-        # The largest loss is rounded up by less than 32 units.
-        gap, units = self._supremum - epsilons, 32 * UNIT * self._supremum
-        near = gap <= self._near
+        near = epsilons >= self._chord_start
         low, high = np.full((2, len(epsilons)), -math.inf)
         if (far := ~near).any():
             low[far], high[far] = self._far_below(epsilons[far])
-        if (inside := near & (gap > 0)).any():
-            chord = self._line(self._supremum - self._near)
-            start = np.array([self._supremum - self._near])
-            most = chord.log_delta(start)[1] if chord else self._chernoff_bound(start)
-            high[inside] = most + _log_rise(gap[inside] + units, self._near - units)
+        if (inside := near & (epsilons < self._supremum)).any():
+            start = np.array([self._chord_start])
+            most = self._far_below(start)[1]
+            gap = self._supremum - np.append(start, epsilons[inside])  # exact
+            high[inside] = most + _log_rise(gap[1:], float(gap[0]))
         with np.errstate(divide="ignore"):
-            least = np.log(-np.expm1(np.minimum(units - gap, 0.0))) + self._log_top
+            least = np.log(-np.expm1(np.minimum(epsilons - self._top, 0.0))) + self._log_top
         low = np.maximum(low, least - 8 * UNIT * (2 + known(least)))
         high = np.minimum(high, self.log_total_variation())
         return np.minimum(low, high), high
 
     def _far_below(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = super()._above_zero(epsilons)
-        lost = low == -math.inf
-        for k in np.nonzero(lost)[0]:
-            lost[k] = self._line(float(epsilons[k])) is None
-        if lost.any():
-            below, above = self._other.log_deltas(epsilons[lost])
-            low[lost], high[lost] = below, np.minimum(high[lost], above)
+        with np.errstate(invalid="ignore"):
+            wide = high - low > self._limits.wide_width
+        if wide.any():
+            below, above = self._other.log_deltas(epsilons[wide])
+            low[wide], high[wide] = intersection(low[wide], high[wide], below, above)
         return low, high
 
     def log_total_variation(self) -> float:
@@ -633,6 +665,13 @@ class PartsProfile(ContourProfile):
         lines = self._complement_lines
         return log_type_two_error(self._losses, log_level, self._backward(), lines, contour_at)
 
+    def coarse(self) -> Profile:
+        """Return a copy that accepts wider intervals, for many epsilons."""
+        other = copy(self)
+        other.good = self._limits.coarse_width
+        other._lines = []
+        return other
+
     def alone(self, epsilon: float) -> bool:
         """Return True if all answers so far came from this epsilon's contour."""
         return len(self._lines) == 1 and self._lines[0][0] is self._line(epsilon)
@@ -643,7 +682,7 @@ class PartsProfile(ContourProfile):
         gained, slack = log_levels + self._supremum, 16 * UNIT * (1 + self._supremum)
         slack = slack + 16 * UNIT * np.minimum(np.abs(log_levels), 1e300)
         top = (gained <= self._log_top - slack) & (log_levels > -math.inf)
-        low, high = gained - slack - 32 * UNIT * self._supremum, np.minimum(gained + slack, 0.0)
+        low, high = log_levels + self._top - slack, np.minimum(gained + slack, 0.0)
         if not top.all():
             low[~top], high[~top] = super().log_powers(log_levels[~top])
         return low, high
@@ -666,7 +705,7 @@ class PartsProfile(ContourProfile):
     def _best_place(self, log_level: float) -> tuple[float, float]:
         """Estimate the epsilon with the least delta + e^epsilon level, and the estimate's error."""
         star, scale = _threshold(self._losses, log_level, self._most)
-        line = self._line(min(max(star, 0.0), self._supremum - self._near))
+        line = self._line(min(max(star, 0.0), self._chord_start))
         for _ in range(self._limits.zooms if isinstance(line, BentContour) else 0):
             places = np.maximum(star + scale * np.linspace(-1, 1, 9), 0.0)
             assert line is not None
@@ -697,20 +736,24 @@ class PartsProfile(ContourProfile):
         if not self._bent:
             return super().epsilon_near(log_delta)
         top = self._supremum
-        if (gap := math.exp(min(log_delta - self._log_top, 0.0))) <= self._near:
+        gap = math.exp(min(log_delta - self._log_top, 0.0))
+        if top - gap >= self._chord_start:
             return top - gap
-        epsilon = min(max(rough_epsilon(self._sum, log_delta), 0.0), top - self._near)
+        epsilon = min(max(rough_epsilon(self._sum, log_delta), 0.0), self._chord_start)
         if gap <= self._limits.top_share * self._step:
             epsilon = top - gap
-        before = None
-        for _ in range(4):
+        low, high, before = 0.0, self._chord_start, None
+        for _ in range(self._limits.guess_contours):
             line = self._line(epsilon)
-            if line is None:
+            value = -math.inf if line is None else line.middle(epsilon)
+            if line is None or value == -math.inf:
                 return self._other.epsilon_near(log_delta)
             if line is before:
                 break
+            low, high = (epsilon, high) if value > log_delta else (low, epsilon)
             before, epsilon = line, _epsilon_on(line, log_delta, epsilon, top)
-            epsilon = min(epsilon, top - self._near)
+            if not low <= epsilon <= high:
+                epsilon = 0.5 * (low + high)
         return epsilon
 
 
@@ -793,6 +836,8 @@ def _continuous_parts(composition: Composition) -> Profile | None:
     if len(composition.parts) != 1:
         return None
     loss, count = composition.parts[0]
-    if not isinstance(loss, PiecewiseAnalyticLoss) or count < 2 or not loss.upright():
+    if not isinstance(loss, PiecewiseAnalyticLoss) or count < 2:
+        return None
+    if not loss.upright() or loss.point_masses() is None:
         return None
     return PartsProfile(composition)
