@@ -55,6 +55,7 @@ class Limits:
     line_efolds: float = 45.0  # least decay of the sums of atoms, for a vertical line
     sharp_bend: float = 30.0  # range times bend of a density with a late end of a line
     sharp_count: int = 250  # most losses with such a density for a bent contour
+    fair_width: float = 1e-8  # relative width beyond which a line gives way to a contour
     wide_width: float = 1e-2  # relative width beyond which other engines are asked
     largest_tilt: float = 1e3  # largest tilt of a vertical line times the largest loss
     top_gap: float = 1e-7  # gap below the largest loss where a chord bounds delta, in steps
@@ -646,13 +647,21 @@ class PartsProfile(ContourProfile):
         return self._sum.log_total_variation
 
     def _line(self, epsilon: float) -> Line | BentContour | None:
-        """Return the line or the contour of a cell of epsilons."""
-        if not self._bent:
-            return line_at(self._sum, epsilon, release=False)
+        """Return the line or the contour of a cell of epsilons, whichever is narrower.
+
+        Far out the atoms have most of the tilted mass, so a line is wide for many losses, too.
+        """
+        line = None if self._bent else line_at(self._sum, epsilon, release=False)
+        if line is not None and line.width(epsilon) <= self._limits.fair_width:
+            return line
         c = _saddle(self._sum, epsilon)
         size = min(self._limits.cell_efolds / c, self._limits.cell_share * self._step)
         size = 2.0 ** math.floor(math.log2(min(size, 0.25 * (self._supremum - epsilon))))
-        return bent_contour(self._sum, size * round(epsilon / size), size / 2, self._limits, False)
+        center = size * round(epsilon / size)
+        bent = bent_contour(self._sum, center, size / 2, self._limits, False)
+        if line is None or bent is None:
+            return bent or line
+        return bent if bent.width(epsilon) < line.width(epsilon) else line
 
     def _log_miss(self, log_level: float) -> Interval:
         if not self._bent:
