@@ -41,7 +41,7 @@ from neyman.curves.profiles.lattice.lattice import tilt_of_level
 from neyman.curves.profiles.profile import Interval, Profile, intersection
 from neyman.curves.profiles.selection import register
 from neyman.numerics.array_cache import array_cache, counted
-from neyman.numerics.arrays import Array, real_part
+from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT, repeated
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.operations import CALL, cells, charge, in_question
@@ -67,6 +67,7 @@ class Limits:
     least_height: float = 16.0  # least U; rays end where they have turned by less than pi
     growth_efolds: float = 2.0  # largest log ratio of the bound on all terms at U to M(c)^T
     most_growth_efolds: float = 16.0  # the same, if the trunk would be long
+    least_growth_efolds: float = -100.0  # the same, at least; sums of terms must not underflow
     long_trunk_nodes: int = 4000  # nodes of a long trunk
     most_trunk_nodes: int = 1 << 14  # most nodes of a trunk
     trunk_order: int = 25  # nodes of a panel of the trunk
@@ -193,7 +194,7 @@ class _Branch:
             terms = self.terms[first:] if direction > 0 else self.terms[first::-1]
             charge(CALL + 4 * terms.size)
             self.sums[first] = np.einsum("ij,ij->j", terms, self.waves[: len(terms)]) * self.weight
-        return (np.exp(np.multiply.outer(gaps, self.away)) @ self.sums[first]).imag
+        return imaginary_part(np.exp(np.multiply.outer(gaps, self.away)) @ self.sums[first])
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +248,7 @@ class BentContour:
             return np.concatenate(totals), np.concatenate(errors)
         charge(20 * CALL + len(epsilon) * (50.0 * nodes + 4 * count))
         turn = np.multiply.outer(epsilon, self.u)
-        total = np.cos(turn) @ self.weight.real + np.sin(turn) @ self.weight.imag
+        total = np.cos(turn) @ real_part(self.weight) + np.sin(turn) @ imaginary_part(self.weight)
         near = np.full(len(epsilon), math.inf)
         place = (epsilon - self.lowest) / self.step
         below = np.clip(np.floor(place), -1, count - 1).astype(int)
@@ -415,6 +416,8 @@ def bent_contour(
         if long and growth <= limits.most_growth_efolds:
             break
         height *= 1.25
+    if growth < limits.least_growth_efolds:
+        return None
     panels = math.ceil(height / panel)
     if panels * limits.trunk_order > limits.most_trunk_nodes:
         return None
