@@ -367,6 +367,20 @@ def test_a_group_of_sums_with_atoms_is_narrow():
     assert delta.upper - delta.lower < 3e-5 * delta.lower
 
 
+def test_powers_around_the_mass_of_the_largest_loss_hold_the_exact_ones():
+    """Below this mass, power is level times e^top. The top's upper bound was used for both ends."""
+    with mpmath.workdps(50):
+        a, q = mpmath.mpf(23471) / 2500, mpmath.mpf(0.9375342590886716)
+        top = 9 * mpmath.log(1 - q + q * mpmath.exp(a))
+        most = mpmath.exp(9 * mpmath.log(mpmath.exp(-a) / 2))
+        f = (ny.Laplace(Fraction(2500, 23471)).subsample(rate=0.9375342590886716) * 9).tradeoff()
+        for step in range(-400, 1, 8):
+            level = float(most) * (1 + step * 2.0**-53)
+            power = f.power(level=level)
+            exact = mpmath.mpf(level) * mpmath.exp(top)
+            assert level > most or power.lower <= exact <= power.upper
+
+
 def test_few_releases_have_narrow_answers():
     """These were wider than 1e-4, some open, when a grid answered."""
     cases = [(7.17, 0.0131, 12), (2.95, 0.0104, 17), (1.92, 2.7e-4, 16), (3.86, 9.3e-7, 3)]

@@ -495,7 +495,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
         g(l) = log(1 - q + q e^l).
         """
-        a = float(self.inner.supremum)
+        a = _up(float(self.inner.supremum))
         if math.isinf(a):
             return math.inf
         return _up(float(np.diff(_g(np.array([-a, a]), self.rate))[0]), 16)

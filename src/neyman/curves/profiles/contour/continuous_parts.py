@@ -58,7 +58,8 @@ class Limits:
     fair_width: float = 1e-8  # relative width beyond which a line gives way to a contour
     wide_width: float = 1e-2  # relative width beyond which other engines are asked
     largest_tilt: float = 1e3  # largest tilt of a vertical line times the largest loss
-    top_gap: float = 1e-7  # gap below the largest loss where a chord bounds delta, in steps
+    # Gap below the largest loss where a chord bounds delta, over a step or this loss.
+    top_gap: float = 1e-7
     top_gap_units: float = 256.0  # the same, at least, in rounding units of the largest loss
     top_share: float = 1e-2  # gap at which the largest loss alone guesses an epsilon, in steps
     guess_contours: int = 12  # most contours that improve a guess of an epsilon
@@ -454,7 +455,7 @@ def bent_contour(
         scale = turn * dt / (math.pi * z * (z + 1))
         # Each factor errs by 40 units, besides the amplitudes. Transforms err as in ES-4.
         part = count * (unsure / most + 40 * UNIT) + (24 * math.log2(length) + 32) * UNIT
-        added = (len(sizes) + len(t) + 32) * UNIT + 8 * NODE_ERROR
+        added = (len(sizes) + 2 * len(t) + 32) * UNIT + 8 * NODE_ERROR
         wrong = math.sqrt(length) * most**count * np.expm1(np.minimum(part, 600.0))
         wrong += added * np.add.reduce(np.abs(terms), axis=0)
         noise += float(np.abs(scale) @ wrong)
@@ -513,9 +514,12 @@ def _trunk(
     weight = kernel * phi
     # Errors of M are relative to M(c). A node errs by `NODE_ERROR` of a panel.
     farthest = float(np.abs(_places(loss)).max())
-    part = (error + NODE_ERROR * panel * farthest) / np.maximum(np.exp(real_part(log_phi)), 1e-300)
+    size, error = np.exp(real_part(log_phi)), error + NODE_ERROR * panel * farthest
+    rise = count * np.log1p(error / np.maximum(size, 1e-300))
+    power = np.exp(np.minimum(count * np.log(size + error) + shift, 600.0))
+    from_errors = np.where(rise < 1, np.abs(phi) * np.expm1(np.minimum(rise, 1.0)), power)
     units = UNIT * (4 * count * np.abs(log_phi) + 4 * abs(shift) + len(u) + 64) + 4 * NODE_ERROR
-    wrong = np.abs(phi) * (np.expm1(np.minimum(count * np.log1p(part), 600.0)) + units)
+    wrong = from_errors + np.abs(phi) * units
     moving = float(np.abs(weight) @ (4 * UNIT * np.abs(z) + NODE_ERROR * panel))
     # On the ellipse around a panel, all sizes are at most those on the real axis.
     half, r = panel / 2, limits.trunk_axes
@@ -607,7 +611,8 @@ class PartsProfile(ContourProfile):
         self.method = "bent contour" if self._bent else "contour"
         self._sum = losses
         # The chord near the largest loss starts here.
-        gap = max(limits.top_gap * self._step, limits.top_gap_units * UNIT * self._supremum)
+        gap = limits.top_gap * min(self._step, self._supremum)
+        gap = max(gap, limits.top_gap_units * UNIT * self._supremum)
         self._chord_start = self._supremum - gap
 
     @cached_property
@@ -629,7 +634,7 @@ class PartsProfile(ContourProfile):
             start = np.array([self._chord_start])
             most = self._far_below(start)[1]
             gap = self._supremum - np.append(start, epsilons[inside])  # exact
-            high[inside] = most + _log_rise(gap[1:], float(gap[0]))
+            high[inside] = most + _log_rise(gap[1:], float(gap[0])) + 2 * UNIT * known(most)
         with np.errstate(divide="ignore"):
             least = np.log(-np.expm1(np.minimum(epsilons - self._top, 0.0))) + self._log_top
         low = np.maximum(low, least - 8 * UNIT * (2 + known(least)))

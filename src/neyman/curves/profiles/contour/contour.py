@@ -391,9 +391,12 @@ class ContourProfile(Profile):
             gained = log_levels + self._supremum
             size = np.where(np.isfinite(log_levels), np.abs(log_levels), 0.0)
             slack = 8 * UNIT * (1 + self._supremum + size)
+            high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
+            # The supremum may be above the largest loss: by 28 units, and by 8 of an inner loss.
+            # Where only the largest loss is rejected, no inner loss exceeds |log level|.
+            slack = 64 * UNIT * (1 + self._supremum + size)
             all_top = gained <= self._log_top - slack
             low = np.where(all_top, np.maximum(low, gained - slack), low)
-            high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
         return np.maximum(low, least_power), np.minimum(high, 0.0)
 
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
