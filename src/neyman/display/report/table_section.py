@@ -128,6 +128,7 @@ def _details(
     if edges is not None:
         listed = isinstance(edges, Sequence) and not isinstance(edges, str)
         bins = _edges(_values(edges)) if listed else f"{edges}"
+        bins += "; numbers outside count in the first or the last bin"
     conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
     bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
     most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
@@ -146,7 +147,7 @@ def _details(
         ("Coverage", markup.lines(_coverage(receipt, query))),
         ("Clip", markup.lines(clips)),
         ("Bins", bins),
-        ("Filter", " and ".join(expression_words(str(text)) for text in conditions)),
+        ("Filter", expression_words(*map(str, conditions)) if conditions else ""),
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
         ("Files", joined(", ", files)),
@@ -214,7 +215,7 @@ def _missing_values(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
 
 def _others(column: Mapping[str, Any]) -> Node:
     """Say what an unlisted value counts as."""
-    return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
+    return ["; other values: ", _replacement(column["unknown"])] if "unknown" in column else ""
 
 
 def _replacement(value: object) -> Node:
