@@ -668,6 +668,16 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
         assert said in text, said
 
 
+def test_a_report_says_that_a_place_is_a_whole_path():
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "hierarchy": {"place": {"levels": ["state", "county"], "unknown": "drop"}},
+        "query": [{"name": "states", "measure": "count", "at": ["state"]}],
+    }
+    said = "place : listed paths of state, county; other paths: the row is dropped"
+    assert said in text_of(receipt)
+
+
 def test_the_filter_of_a_query_says_that_both_conditions_hold():
     receipt = a_receipt()
     receipt["plan"] = {

@@ -199,8 +199,14 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     if len(hierarchy) > 1:
         at = {level for pair in at for level in pair.split(CROSSED)}
     for name, part in hierarchy.items():
-        if at & set(part.get("levels", ())):
+        levels = part.get("levels", ())
+        if not at & set(levels):
+            continue
+        if len(levels) == 1:
             lines.append([markup.code(name), ": listed places", _others(part)])
+        else:  # a row of a listed state has no place if its county is unlisted
+            paths = f": listed paths of {', '.join(levels)}"
+            lines.append([markup.code(name), paths, _others(part, "paths")])
     return lines
 
 
@@ -213,9 +219,9 @@ def _missing_values(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     ]
 
 
-def _others(column: Mapping[str, Any]) -> Node:
+def _others(column: Mapping[str, Any], values: str = "values") -> Node:
     """Say what an unlisted value counts as."""
-    return ["; other values: ", _replacement(column["unknown"])] if "unknown" in column else ""
+    return [f"; other {values}: ", _replacement(column["unknown"])] if "unknown" in column else ""
 
 
 def _replacement(value: object) -> Node:
