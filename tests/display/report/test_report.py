@@ -678,6 +678,40 @@ def test_a_report_says_that_a_place_is_a_whole_path():
     assert said in text_of(receipt)
 
 
+def test_a_report_does_not_say_that_a_row_with_a_missing_value_never_counts():
+    """A filter such as ``age > 17 or age is None`` takes rows without an age."""
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "where": "age > 17 or age is None",
+        "query": [{"name": "n", "measure": "count"}],
+    }
+    text = text_of(receipt)
+    assert (
+        "only rows where age is above 17 or age is missing. A row counts if its condition" in text
+    )
+    assert "does not count." not in text
+
+
+def test_a_report_names_the_private_table_of_a_query_and_the_zone_of_a_day():
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "table": "visits",
+        "unit": {"protects": "person", "id": "who", "rows": 2},
+        "tables": {"people": {"rows": 1}},
+        "columns": {"arrived": {"type": "date", "zone": "Europe/Berlin"}},
+        "derive": {"twice": {"expression": "n if sick else m", "range": [0, 9]}},
+        "query": [
+            {"name": "visits", "measure": "count"},
+            {"name": "people", "measure": "count", "table": "people"},
+        ],
+    }
+    text = text_of(receipt)
+    assert "Number of rows Private table visits" in text
+    assert "Number of rows Private table people" in text
+    assert "Time zones arrived has days and hours of Europe/Berlin" in text
+    assert "twice n if sick, else m; clipped to 0 to 9" in text
+
+
 def test_the_filter_of_a_query_says_that_both_conditions_hold():
     receipt = a_receipt()
     receipt["plan"] = {

@@ -140,7 +140,9 @@ def _details(
     names = [str(query["name"])]
     names += [first_table(names[0])] if "detail" in query else []
     files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
+    table = query.get("table", receipt.plan.get("table"))
     return [
+        ("Private table", markup.code(table) if receipt.plan.get("tables") else ""),
         ("Unit of the values", unit_of_values(receipt, str(query["name"]))),
         ("Privacy unit", "; ".join([_privacy_unit(receipt, query), *most])),
         ("Detail", detail_text(query) if "detail" in query else ""),
