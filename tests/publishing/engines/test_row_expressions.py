@@ -945,6 +945,7 @@ def test_the_words_of_an_expression():
     assert words("0 <= n < 5") == "0 is at most n and n is below 5"
     assert words("(a or not b) and c is not None") == "(a or not (b)) and c is not missing"
     assert words("not a sentence") == "not a sentence"
+    assert words("n in [1, 2] or b") == "(n is one of 1, 2) or b"
     assert words("clip(m + n, 0, 9) > 3") == "(m plus n) (clipped to 0 to 9) is above 3"
 
 

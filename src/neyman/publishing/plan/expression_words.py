@@ -62,6 +62,11 @@ def _is_chain(tree: ast.expr) -> bool:
     return isinstance(tree, ast.Compare) and len(tree.ops) > 1
 
 
+def _ends_in_list(tree: ast.expr) -> bool:
+    """Return True for ``n in [1, 2]``, whose list would seem to go on with what follows."""
+    return isinstance(tree, ast.Compare) and isinstance(tree.ops[-1], ast.In | ast.NotIn)
+
+
 def _constant(tree: ast.Constant) -> str:
     if tree.value is None:
         return "missing"
@@ -86,9 +91,11 @@ def _compare(tree: ast.Compare) -> str:
 
 
 def _boolean(tree: ast.BoolOp) -> str:
-    is_or = isinstance(tree.op, ast.Or)
+    is_or, last = isinstance(tree.op, ast.Or), tree.values[-1]
     parts = [
-        f"({_words(part)})" if is_or and _is_chain(part) else _part(part, ast.BoolOp, ast.IfExp)
+        f"({_words(part)})"
+        if (is_or and _is_chain(part)) or (part is not last and _ends_in_list(part))
+        else _part(part, ast.BoolOp, ast.IfExp)
         for part in tree.values
     ]
     return (" or " if is_or else " and ").join(parts)
