@@ -142,7 +142,7 @@ def _page(text: str) -> None:
 def _show_lines(lines: Lines) -> None:
     from neyman.publishing.engines.line_faults import REASONS
 
-    _page(f"Lines: {lines.read:,} read, {lines.rows:,} rows, {lines.dropped:,} dropped")
+    _page(f"Lines: {lines.read:,} read, {many(lines.rows, 'row')}, {lines.dropped:,} dropped")
     if not lines.reasons:
         return
     table = columns("reason", "lines", "meaning")

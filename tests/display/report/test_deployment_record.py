@@ -74,6 +74,30 @@ def test_the_numbers_are_upper_ends_rounded_up(published):
     assert upper <= rho <= upper * 1.00001
 
 
+def test_the_rows_of_a_unit_are_those_of_all_private_tables_together(published):
+    receipt = published.receipt
+    unit = {"protects": "person", "id": "who", "rows": 3}
+    plan = receipt.plan | {"unit": unit, "tables": {"people": {"rows": 1}, "drugs": {"rows": 5}}}
+    several = receipt.model_copy(update={"plan": plan})
+    said = record(several)["deployment"]["privacy_loss"]["privacy_unit_description"]
+    assert "all rows of one person (9 rows at most)" in said
+    assert any("at most 9 rows" in statement for _, statement, _ in pyramid(several))
+
+
+def test_consistent_and_public_tables_are_not_counted_as_noisy_tables(tmp_path):
+    """The plan below has one noisy table, one declared total, and a consistent table of each."""
+    plan = dict(SMALL) | {"consistency": {"method": "least-squares"}}
+    total = {"name": "all", "measure": "count", "public": {"all": 2}}
+    plan["query"] = [*SMALL["query"], total]
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
+    (tmp_path / "people.csv").write_text("race\nwhite\nblack\n")
+    made = release(ny.Plan.from_dict(plan), tmp_path / "people.csv", ledger, tmp_path / "out")
+    noisy = len(SMALL["query"])
+    said = record(made.receipt)["deployment"]["description"]
+    assert said == f"{noisy} noisy table{'s' * (noisy > 1)} of people@1"
+
+
 def test_the_text_is_yaml_of_the_record_and_hostile_names_stay_text(published):
     hostile = published.receipt.model_copy(update={"dataset": 'a: "b"\n# c\nstatus: Approved'})
     for receipt in (published.receipt, hostile):

@@ -659,13 +659,79 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
         "Clip pay 0 to 500 Filter age is at least 18 Missing values pay : counted as 12.5 Files "
         "tables/pay.state.csv",
         "Number of rows per bin of pay Unit of the values rows",
-        "Bins 0; 100; 500",
+        "Bins 0; 100; 500; numbers outside count in the first or the last bin",
         "Number of people, by race , town Unit of the values people Privacy unit one person, with "
         "at most 1 row in this table; at most 3 cells Coverage race : 2 listed keys; other values: "
         "the row is dropped town : discovered keys; missing values are dropped",
         "Threshold of discovered keys overall: a noisy count of 7",
     ):
         assert said in text, said
+
+
+def test_a_report_says_that_a_place_is_a_whole_path():
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "hierarchy": {"place": {"levels": ["state", "county"], "unknown": "drop"}},
+        "query": [{"name": "states", "measure": "count", "at": ["state"]}],
+    }
+    said = "place : listed paths of state, county; other paths: the row is dropped"
+    assert said in text_of(receipt)
+
+
+def test_a_report_does_not_say_that_a_row_with_a_missing_value_never_counts():
+    """A filter such as ``age > 17 or age is None`` takes rows without an age."""
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "where": "age > 17 or age is None",
+        "query": [{"name": "n", "measure": "count"}],
+    }
+    text = text_of(receipt)
+    assert (
+        "only rows where age is above 17 or age is missing. A row counts if its condition" in text
+    )
+    assert "does not count." not in text
+
+
+def test_a_report_names_the_private_table_of_a_query_and_the_zone_of_a_day():
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "table": "visits",
+        "unit": {"protects": "person", "id": "who", "rows": 2},
+        "tables": {"people": {"rows": 1}},
+        "columns": {"arrived": {"type": "date", "zone": "Europe/Berlin"}},
+        "derive": {"twice": {"expression": "n if sick else m", "range": [0, 9]}},
+        "query": [
+            {"name": "visits", "measure": "count"},
+            {"name": "people", "measure": "count", "table": "people"},
+        ],
+    }
+    text = text_of(receipt)
+    assert "Number of rows Private table visits" in text
+    assert "Number of rows Private table people" in text
+    assert "Time zones arrived has days and hours of Europe/Berlin" in text
+    assert "twice n if sick, else m; clipped to 0 to 9" in text
+
+
+def test_the_filter_of_a_query_says_that_both_conditions_hold():
+    receipt = a_receipt()
+    receipt["plan"] = {
+        "where": "age >= 18 or pay > 0",
+        "query": [{"name": "pay", "measure": "count", "where": "sex == 'f' or pay < 9"}],
+    }
+    said = "(age is at least 18 or pay is above 0) and (sex is “f” or pay is below 9)"
+    assert f"Filter {said}" in text_of(receipt)
+
+
+@pytest.mark.parametrize("unknown", [0, False])
+def test_a_report_says_what_unlisted_values_count_as_if_it_is_zero_or_false(unknown):
+    receipt = a_receipt()
+    keys = [False, True] if unknown is False else [0, 1]
+    receipt["plan"] = {
+        "columns": {"kind": {"keys": keys, "unknown": unknown}},
+        "query": [{"name": "kinds", "measure": "count", "by": ["kind"]}],
+    }
+    said = f"kind : 2 listed keys; other values: counted as {unknown}"
+    assert said in text_of(receipt)
 
 
 def test_a_limit_on_top_of_its_own_curve_is_a_sentence_and_not_a_second_line():

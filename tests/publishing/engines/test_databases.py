@@ -236,6 +236,16 @@ def _day(value):
     return value and value.isoformat().rjust(10, "0")
 
 
+def test_an_absolute_path_may_have_the_four_slashes_of_sqlalchemy(tmp_path):
+    """`//data/people.sqlite` is the same file, as the operating system reads it."""
+    url = in_sqlite(tmp_path)
+    more = url.replace("sqlite:///", "sqlite:////")
+    assert more != url
+    tables = [fetched(open_table(as_source(address), columns=["n"])) for address in (url, more)]
+    assert tables[0].num_rows > 0
+    assert tables[1].equals(tables[0])
+
+
 def wide():
     names = {"w": "t", **{f"{n}2": n for n in "ftnd"}}
     return pa.table({**{n: TABLE[n] for n in TYPES}, **{n: TABLE[o] for n, o in names.items()}})

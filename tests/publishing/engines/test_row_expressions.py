@@ -1,6 +1,7 @@
 """Row expressions: one answer on DuckDB, on Spark, and in plain Python, and none that can raise."""
 
 import datetime as dt
+import itertools
 import json
 import math
 import operator
@@ -944,6 +945,61 @@ def test_the_words_of_an_expression():
     assert words("0 <= n < 5") == "0 is at most n and n is below 5"
     assert words("(a or not b) and c is not None") == "(a or not (b)) and c is not missing"
     assert words("not a sentence") == "not a sentence"
+    assert words("n in [1, 2] or b") == "(n is one of 1, 2) or b"
+    assert words("clip(m + n, 0, 9) > 3") == "(m plus n) (clipped to 0 to 9) is above 3"
+
+
+SIGN_OF_WORDS = {
+    " is at least ": " >= ",
+    " is at most ": " <= ",
+    " is above ": " > ",
+    " is below ": " < ",
+    " is not ": " != ",
+    " is ": " == ",
+    " plus ": " + ",
+    " minus ": " - ",
+    " times ": " * ",
+    "\N{MINUS SIGN}": "-",
+    ", else ": " else ",
+}
+
+
+def random_expression(rng, kind, depth):
+    """A random expression of truth values or numbers, with parentheses around each part."""
+    if depth == 0:
+        return rng.choice(["a", "b"] if kind == "boolean" else ["m", "n", "2"])
+
+    def part(kind):
+        return f"({random_expression(rng, kind, depth - 1)})"
+
+    if rng.random() < 0.2:
+        return f"{part(kind)} if {part('boolean')} else {part(kind)}"
+    if kind == "number":
+        own = [f"{part(kind)} {sign} {part(kind)}" for sign in "+-*"]
+        return rng.choice([*own, f"-{part(kind)}"])
+    joined = [f"{part(kind)} {sign} {part(kind)}" for sign in ("and", "or", "==", "!=")]
+    number = part("number")
+    compared = [f"{number} {sign} {part('number')}" for sign in ("<", ">=", "==")]
+    chain = f"{number} <= {part('number')} < {part('number')}"
+    return rng.choice([*joined, *compared, chain, f"not {part(kind)}"])
+
+
+def test_the_words_of_an_expression_group_its_parts_as_the_expression_does():
+    """Words with the usual order of operations have the value of the expression."""
+    rng = random.Random(1)
+    values = [
+        {"a": a, "b": b, "m": m, "n": n}
+        for a, b in itertools.product((True, False), repeat=2)
+        for m, n in itertools.product((-1, 1, 3), repeat=2)
+    ]
+    for _ in range(150):
+        parts = [random_expression(rng, "boolean", 3) for _ in range(rng.choice([1, 2]))]
+        said = words(*parts)
+        for word, sign in SIGN_OF_WORDS.items():
+            said = said.replace(word, sign)
+        for row in values:
+            meant = all(eval(part, {}, row) for part in parts)
+            assert bool(eval(said, {}, row)) == meant, (parts, said)
 
 
 def operators(selected, expression):

@@ -15,6 +15,7 @@ import pytest
 from commands import answered
 from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 from neyman.publishing.engines.aggregate import aggregate_cells
+from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import PlanError
@@ -274,3 +275,21 @@ def test_of_several_hierarchies_none_has_the_name_of_a_column_or_of_anothers_lev
         return
     with pytest.raises(PlanError, match="rename the hierarchy"):
         Plan.from_dict(document)
+
+
+def test_a_row_of_a_listed_region_and_an_unlisted_county_counts_by_a_derived_column_alone():
+    """A place is a whole path, also for a query of regions alone, as docs/plan.md says."""
+    one = plan().canonical()
+    one["derive"] = {"by_region": {"expression": "region"}}
+    one["columns"] = {"by_region": {"keys": ["N", "S"]}}
+    one["query"] = [
+        {"name": "path", "measure": "count", "at": ["region"], "share": "1/2"},
+        {"name": "column", "measure": "count", "by": ["by_region"], "share": "1/2"},
+    ]
+    columns = {"region": ["N", "N", "N", "S", "?"], "county": ["a", "?", None, "a", "a"]}
+    columns |= {"sector": ["X"] * 5, "job": ["x1"] * 5}
+    example = Plan.from_dict(one)
+    with prepared(example, open_table(pa.table(columns), "duckdb")) as rows:
+        counted = aggregate_cells(example, rows)
+    assert counted["path", "region", "count"].dense().tolist() == [1, 1]
+    assert counted["column", "all", "count"].dense().tolist() == [3, 1]

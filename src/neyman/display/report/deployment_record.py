@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from neyman.accounting.semantics.budget import Zcdp
 from neyman.accounting.semantics.digits import many
 from neyman.accounting.semantics.sentences import known
+from neyman.display.report.receipt_view import tables_of
+from neyman.display.report.receipt_view import unit as unit_of
 from neyman.numerics.bound import directed
 from neyman.publishing.release.receipt_format import Number, Receipt
 
@@ -32,7 +34,7 @@ def record(receipt: Receipt) -> dict[str, Any]:
     """
     unit, relation = receipt.unit, receipt.neighboring
     changed = "replaced" if relation == "replace-one" else "added or removed"
-    pair = f"all rows of one {unit.protects} ({many(unit.rows, 'row')} at most) are {changed}"
+    pair = f"all rows of one {unit.protects} ({_rows(receipt)} at most) are {changed}"
     if receipt.guarantee.held:
         pair += f" by one with the same {' and '.join(receipt.guarantee.held)}"
     date = receipt.ledger.date
@@ -55,7 +57,7 @@ def record(receipt: Receipt) -> dict[str, Any]:
             "data_curator": str(
                 receipt.plan.get("publisher") or f"{UNKNOWN}who publishes the tables"
             ),
-            "description": f"{many(len(_tables(receipt)), 'noisy table')} of {receipt.dataset}",
+            "description": f"{many(len(tables_of(receipt)), 'noisy table')} of {receipt.dataset}",
             "intended_use": f"{UNKNOWN}what the tables are for",
             "data_product_type": "Summary statistics",
             "data_product_region": f"{UNKNOWN}the region that the data describe",
@@ -114,7 +116,7 @@ def pyramid(receipt: Receipt) -> list[tuple[str, str, str]]:
         (
             "Top: privacy unit",
             f"One {known(unit.protects, receipt.guarantee.held)} with at most "
-            f"{many(unit.rows, 'row')}, {receipt.neighboring}.",
+            f"{_rows(receipt)}, {receipt.neighboring}.",
             f"Check that a {unit.protects} cannot have more rows, or be in the data twice.",
         ),
         (
@@ -174,8 +176,10 @@ def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
     return lines
 
 
-def _tables(receipt: Receipt) -> Sequence[str]:
-    return [t.path for t in receipt.tables if t.path.endswith(".parquet")]
+def _rows(receipt: Receipt) -> str:
+    """Return the largest number of rows of a unit in all private tables together, in words."""
+    _, rows = unit_of(receipt)
+    return many(rows, "row")
 
 
 def _finite(number: Number) -> float | None:
@@ -220,13 +224,16 @@ def _unprotected_tables(receipt: Receipt) -> str:
 
 def _mechanisms(receipt: Receipt) -> str:
     parts = (
-        f"{p.query} by {p.level}: {p.mechanism['type']}, standard error {p.standard_error}"
+        f"{p.query} by {p.level} ({p.measure}): {p.mechanism['type']}, standard error "
+        f"{p.standard_error}"
         for p in receipt.mechanisms
         if p.mechanism
     )
     version = receipt.versions.get("neyman", "of unknown version")
     return (
-        f"{'; '.join(parts)}. Neyman {version}: integer noise from exact samplers and the system's "
+        f"{'; '.join(parts)}. A standard error is that of the whole number that gets the noise "
+        "(for a sum of a column with 2 decimals, of 100 times the sum), and of the rank for "
+        f"InverseSensitivity. Neyman {version}: integer noise from exact samplers and the system's "
         "random bits, so no rounding of floating point enters."
     )
 

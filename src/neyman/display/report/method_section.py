@@ -8,6 +8,7 @@ from typing import Any
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import article, many
 from neyman.display.report import html as markup
+from neyman.display.report.measurement_units import declared_columns
 from neyman.display.report.receipt_view import detail_text, listing, tables_of, title, unit
 from neyman.elements import Node, joined
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -28,6 +29,7 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Disjoint queries", _disjoint(receipt)),
         ("Joins", _joined_tables(receipt)),
         ("Derived columns", _derived_columns(receipt)),
+        ("Time zones", _zones(receipt)),
         ("Contribution bounds", _bounds(receipt)),
         ("Noisy clips", _discovered_clips(receipt)),
         ("Detail of groups", _detail(receipt)),
@@ -78,8 +80,8 @@ def _filters(receipt: Receipt) -> Node:
             )
     return markup.with_last_line(
         texts,
-        "A row with a missing value in the condition does not count. The number of rows that count "
-        "is protected.",
+        "A row counts if its condition is true. A comparison with a missing value is neither true "
+        "nor false, and its opposite is neither. The number of rows that count is protected.",
     )
 
 
@@ -125,6 +127,15 @@ def _derived_columns(receipt: Receipt) -> Node:
     return markup.lines(texts)
 
 
+def _zones(receipt: Receipt) -> Node:
+    """Return the time zones of the days and hours of timestamps, one column per line."""
+    zones = [(name, part.get("zone")) for name, part in declared_columns(receipt).items()]
+    lines = [
+        [markup.strong(name), f" has days and hours of {zone}"] for name, zone in zones if zone
+    ]
+    return markup.lines(lines)
+
+
 def _rule(part: Mapping[str, Any]) -> str:
     if "cut" in part:
         edges = ", ".join(str(edge) for edge in part["edges"])
@@ -136,7 +147,7 @@ def _rule(part: Mapping[str, Any]) -> str:
         cases = [f"{label} if {expression_words(str(text))}" for text, label in part["case"]]
         return "; ".join(cases)
     ends = part.get("range")
-    clipped = f", clipped to {ends[0]} to {ends[1]}" if ends else ""
+    clipped = f"; clipped to {ends[0]} to {ends[1]}" if ends else ""
     return f"{expression_words(str(part['expression']))}{clipped}"
 
 

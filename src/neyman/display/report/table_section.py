@@ -128,6 +128,7 @@ def _details(
     if edges is not None:
         listed = isinstance(edges, Sequence) and not isinstance(edges, str)
         bins = _edges(_values(edges)) if listed else f"{edges}"
+        bins += "; numbers outside count in the first or the last bin"
     conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
     bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
     most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
@@ -139,14 +140,16 @@ def _details(
     names = [str(query["name"])]
     names += [first_table(names[0])] if "detail" in query else []
     files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
+    table = query.get("table", receipt.plan.get("table"))
     return [
+        ("Private table", markup.code(table) if receipt.plan.get("tables") else ""),
         ("Unit of the values", unit_of_values(receipt, str(query["name"]))),
         ("Privacy unit", "; ".join([_privacy_unit(receipt, query), *most])),
         ("Detail", detail_text(query) if "detail" in query else ""),
         ("Coverage", markup.lines(_coverage(receipt, query))),
         ("Clip", markup.lines(clips)),
         ("Bins", bins),
-        ("Filter", " and ".join(expression_words(str(text)) for text in conditions)),
+        ("Filter", expression_words(*map(str, conditions)) if conditions else ""),
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
         ("Files", joined(", ", files)),
@@ -198,8 +201,14 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     if len(hierarchy) > 1:
         at = {level for pair in at for level in pair.split(CROSSED)}
     for name, part in hierarchy.items():
-        if at & set(part.get("levels", ())):
+        levels = part.get("levels", ())
+        if not at & set(levels):
+            continue
+        if len(levels) == 1:
             lines.append([markup.code(name), ": listed places", _others(part)])
+        else:  # a row of a listed state has no place if its county is unlisted
+            paths = f": listed paths of {', '.join(levels)}"
+            lines.append([markup.code(name), paths, _others(part, "paths")])
     return lines
 
 
@@ -212,9 +221,9 @@ def _missing_values(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     ]
 
 
-def _others(column: Mapping[str, Any]) -> Node:
+def _others(column: Mapping[str, Any], values: str = "values") -> Node:
     """Say what an unlisted value counts as."""
-    return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
+    return [f"; other {values}: ", _replacement(column["unknown"])] if "unknown" in column else ""
 
 
 def _replacement(value: object) -> Node:

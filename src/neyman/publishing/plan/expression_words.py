@@ -36,16 +36,35 @@ _TEXTS: Mapping[str, str] = {
 }
 
 
-def words(text: str) -> str:
-    """Return an expression in words, or the expression itself if some part has no words."""
+def words(*texts: str) -> str:
+    """Return an expression in words, or the expression itself if some part has no words.
+
+    Several conditions are joined by "and". An "or" within one of them has parentheses.
+    """
     try:
-        return _words(parsed(text))
+        trees = [parsed(text) for text in texts]
+        return _words(trees[0] if len(trees) == 1 else ast.BoolOp(ast.And(), trees))
     except (SyntaxError, ValueError, RecursionError, MemoryError, KeyError, IndexError):
-        return text
+        return texts[0] if len(texts) == 1 else " and ".join(f"({text})" for text in texts)
 
 
 def _words(tree: ast.expr) -> str:
     return _FORMS[type(tree)](tree)
+
+
+def _part(tree: ast.expr, *apart: type[ast.expr]) -> str:
+    """Return the words of an operand, in parentheses if it is of a kind in ``apart``."""
+    return f"({_words(tree)})" if isinstance(tree, apart) else _words(tree)
+
+
+def _is_chain(tree: ast.expr) -> bool:
+    """Return True for ``0 <= n < 5``, whose words have an "and"."""
+    return isinstance(tree, ast.Compare) and len(tree.ops) > 1
+
+
+def _ends_in_list(tree: ast.expr) -> bool:
+    """Return True for ``n in [1, 2]``, whose list would seem to go on with what follows."""
+    return isinstance(tree, ast.Compare) and isinstance(tree.ops[-1], ast.In | ast.NotIn)
 
 
 def _constant(tree: ast.Constant) -> str:
@@ -56,41 +75,52 @@ def _constant(tree: ast.Constant) -> str:
     return f"“{tree.value}”" if isinstance(tree.value, str) else str(tree.value)
 
 
+def _operand(tree: ast.expr) -> str:
+    """Return the words of a side of a comparison."""
+    is_not = isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+    return f"({_words(tree)})" if is_not else _part(tree, ast.BoolOp, ast.IfExp, ast.Compare)
+
+
 def _compare(tree: ast.Compare) -> str:
-    left, parts = _words(tree.left), list[str]()
+    left, parts = _operand(tree.left), list[str]()
     for sign, right in zip(tree.ops, tree.comparators, strict=True):
-        other = _words(right)
+        other = _operand(right)
         parts.append(f"{left} {_SIGNS[type(sign)]} {other}")
         left = other
     return " and ".join(parts)
 
 
 def _boolean(tree: ast.BoolOp) -> str:
-    joined = " and " if isinstance(tree.op, ast.And) else " or "
+    is_or, last = isinstance(tree.op, ast.Or), tree.values[-1]
     parts = [
-        f"({_words(part)})" if isinstance(part, ast.BoolOp) else _words(part)
+        f"({_words(part)})"
+        if (is_or and _is_chain(part)) or (part is not last and _ends_in_list(part))
+        else _part(part, ast.BoolOp, ast.IfExp)
         for part in tree.values
     ]
-    return joined.join(parts)
+    return (" or " if is_or else " and ").join(parts)
 
 
 def _unary(tree: ast.UnaryOp) -> str:
     if isinstance(tree.op, ast.Not):
         return f"not ({_words(tree.operand)})"
-    return ("−" if isinstance(tree.op, ast.USub) else "") + _words(tree.operand)
+    operand = _part(tree.operand, ast.BinOp, ast.IfExp)
+    return f"−{operand}" if isinstance(tree.op, ast.USub) else operand
 
 
 def _binary(tree: ast.BinOp) -> str:
-    sides = [
-        f"({_words(part)})" if isinstance(part, ast.BinOp) else _words(part)
-        for part in (tree.left, tree.right)
-    ]
+    sides = [_part(part, ast.BinOp, ast.IfExp) for part in (tree.left, tree.right)]
     return f" {_OPERATORS[type(tree.op)]} ".join(sides)
+
+
+def _choice(tree: ast.IfExp) -> str:
+    body, test = (_part(part, ast.BoolOp, ast.IfExp) for part in (tree.body, tree.test))
+    return f"{body} if {test}, else {_part(tree.orelse, ast.BoolOp, ast.IfExp)}"
 
 
 def _call(tree: ast.Call) -> str:
     name = tree.func.id if isinstance(tree.func, ast.Name) else ""
-    arguments = [_words(argument) for argument in tree.args]
+    arguments = [_part(argument, ast.BinOp, ast.IfExp) for argument in tree.args]
     if name in ("column", "date"):
         value: Any = getattr(tree.args[0], "value", "")
         return str(value)
@@ -112,9 +142,7 @@ _FORMS: Mapping[type[ast.expr], Callable[[Any], str]] = {
     ast.BoolOp: _boolean,
     ast.UnaryOp: _unary,
     ast.BinOp: _binary,
-    ast.IfExp: lambda tree: (
-        f"{_words(tree.body)} if {_words(tree.test)}, else {_words(tree.orelse)}"
-    ),
+    ast.IfExp: _choice,
     ast.Call: _call,
     ast.List: lambda tree: ", ".join(map(_words, tree.elts)),
     ast.Tuple: lambda tree: ", ".join(map(_words, tree.elts)),

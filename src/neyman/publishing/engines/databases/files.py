@@ -43,7 +43,7 @@ def file_table(url: str) -> Frame | DatabaseTable:
             f"data = {url!r}: must be {scheme}://PATH?table=NAME; an absolute path begins with a"
             f" slash, as {scheme}:///data/people.db?table=people"
         )
-    path = unquote(match[2])
+    path = re.sub(r"^/+", "/", unquote(match[2]))  # SQLAlchemy has one more slash
     if not os.path.isfile(path):
         raise DataError(f"data = {url!r}: there is no file {path!r}")
     return _SCHEMES[scheme](url, os.path.abspath(path), given[0][1])
