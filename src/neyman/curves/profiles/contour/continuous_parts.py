@@ -44,7 +44,7 @@ from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT, repeated
 from neyman.numerics.characteristic_function import log1p
-from neyman.numerics.operations import CALL, cells, charge, in_question
+from neyman.numerics.operations import CALL, OperationLimit, cells, charge, in_question
 from neyman.numerics.rounding import above, known
 
 
@@ -97,6 +97,8 @@ RATIO, RATIO_AXES = 3.0, 2.8
 FIRST_EFOLDS, FIRST_AXES = 6.0, 4.0  # the first panel, in e-folds of the farthest term
 RAY_EDGES = np.array([1, 2.5, 5.5, 11, 19, 28, 38])  # panels of a ray, times the height
 BLOCK_CELLS = 1 << 18  # cells of an array of epsilons and nodes
+# Distances from a place where a profile bends, in steps.
+PLACE_CHORDS = np.array([-0.1, -1e-2, -1e-3, -1e-4, -1e-5, 0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1])
 RAY_AXES = np.linspace(1.2, 12.0, 55)[:, None]  # ellipses to choose from
 
 
@@ -180,6 +182,7 @@ class _Branch:
         weight: weights of the nodes, with 1 / (pi z (z + 1)).
         terms: terms of the T-th power at the nodes, shape (places, nodes).
         waves: e^{k (z - c) step}, k whole, toward smaller values.
+        ends: the ends of the panels, over sqrt 2.
         sums: known sums over terms, by the first one.
     """
 
@@ -187,15 +190,25 @@ class _Branch:
     weight: Array
     terms: Array
     waves: Array
+    ends: Array
     sums: dict[int, Array] = field(default_factory=dict[int, Array])
 
-    def sum(self, first: int, gaps: Array, direction: int) -> Array:
-        """Return the integrals of all terms from ``first`` on, ``gaps`` above each epsilon."""
+    def sum(self, first: int, gaps: Array, direction: int, efolds: float) -> tuple[Array, float]:
+        """Return integrals of all terms from ``first`` on, ``gaps`` above each epsilon.
+
+        Panels beyond ``efolds`` e-folds of all these terms are omitted. Also return the end of the
+        last panel.
+        """
         if first not in self.sums:
             terms = self.terms[first:] if direction > 0 else self.terms[first::-1]
             charge(CALL + 4 * terms.size)
             self.sums[first] = np.einsum("ij,ij->j", terms, self.waves[: len(terms)]) * self.weight
-        return imaginary_part(np.exp(np.multiply.outer(gaps, self.away)) @ self.sums[first])
+        near = float(np.abs(gaps).min())
+        panel = min(int(np.searchsorted(self.ends * near, efolds)), len(self.ends) - 1)
+        used = len(self.away) // len(self.ends) * (panel + 1)
+        charge(CALL + 60.0 * len(gaps) * used)
+        waves = np.exp(np.multiply.outer(gaps, self.away[:used]))
+        return imaginary_part(waves @ self.sums[first][:used]), float(self.ends[panel])
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +223,7 @@ class BentContour:
         left, right: the branches.
         lowest, step: the lowest place, and the distance of two places.
         sizes: bounds on the terms, shape (places,).
-        end: length of a branch over sqrt 2.
+        efolds: decay of all terms beyond which panels of a branch are not summed.
         fixed, moving: the error is at most fixed + moving |epsilon|, besides those below.
         drift: error of a place.
         aside: tilts, and logarithms of the trunk's error over e^{-tilt epsilon}; shape (2, 2).
@@ -226,7 +239,7 @@ class BentContour:
     lowest: float
     step: float
     sizes: Array
-    end: float
+    efolds: float
     fixed: float
     moving: float
     drift: float
@@ -247,9 +260,10 @@ class BentContour:
             blocks = np.array_split(epsilon, math.ceil(len(epsilon) / block))
             totals, errors = zip(*map(self.sum, blocks), strict=True)
             return np.concatenate(totals), np.concatenate(errors)
-        charge(20 * CALL + len(epsilon) * (50.0 * nodes + 4 * count))
+        charge(20 * CALL + len(epsilon) * (50.0 * len(self.u) + 4 * count))
         turn = np.multiply.outer(epsilon, self.u)
         total = np.cos(turn) @ real_part(self.weight) + np.sin(turn) @ imaginary_part(self.weight)
+        size, left_out = float(self.sizes.sum()), np.zeros(len(epsilon))
         near = np.full(len(epsilon), math.inf)
         place = (epsilon - self.lowest) / self.step
         below = np.clip(np.floor(place), -1, count - 1).astype(int)
@@ -258,10 +272,11 @@ class BentContour:
             for branch, first, direction in ((self.left, last + 1, 1), (self.right, last, -1)):
                 if 0 <= first < count:
                     gaps = self.lowest + first * self.step - epsilon[at]
-                    total[at] += branch.sum(first, gaps, direction)
-                    near[at] = np.minimum(near[at], np.maximum(np.abs(gaps) - self.drift, 0.0))
-        size = float(self.sizes.sum())
-        left_out = 0.5 * size * np.exp(-self.end * near) / (self.height + self.end)
+                    sums, end = branch.sum(first, gaps, direction, self.efolds)
+                    total[at] += sums
+                    gaps = np.maximum(np.abs(gaps) - self.drift, 0.0)
+                    near[at] = np.minimum(near[at], gaps)
+                    left_out[at] += 0.5 * size * np.exp(-end * gaps) / (self.height + end)
         moved = 2 * self.drift * size * np.log1p(1 / np.maximum(near * self.height, 1e-200))
         away = np.abs(np.subtract.outer(epsilon, self.lowest + self.step * np.arange(count)))
         # A distance times z - c errs by 8 units of itself.
@@ -304,8 +319,14 @@ class BentContour:
 
     def middle(self, epsilon: float) -> float:
         """Estimate log delta; -inf if its error is large."""
-        total, error = (float(v[0]) for v in self.sum(np.array([epsilon])))
-        return math.log(total) + self.top - self.c * epsilon if total > 8 * error else -math.inf
+        return float(self.middles(np.array([epsilon]))[0])
+
+    def middles(self, epsilon: Array) -> Array:
+        """Estimate log delta at each epsilon; -inf if its error is large."""
+        total, error = self.sum(epsilon)
+        known = np.where(total > 8 * error, total, 0.0)
+        with np.errstate(divide="ignore"):
+            return np.log(known) + self.top - self.c * epsilon
 
 
 @dataclass(frozen=True, eq=False)
@@ -461,7 +482,7 @@ def bent_contour(
         noise += float(np.abs(scale) @ wrong)
         sign = -1 if turn.real > 0 else 1
         waves = np.exp(np.multiply.outer(sign * step * np.arange(len(sizes)), away))
-        branches.append(_Branch(away, scale, terms, waves))
+        branches.append(_Branch(away, scale, terms, waves, np.array(edges[1:])))
     # Errors of the panels of both branches, the terms left out, and the end of the trunk.
     total = math.exp(min(count * places.log_size(height), 700.0))
     start, half = np.array(edges[1:-1]), np.diff(edges)[1:] / 2
@@ -484,7 +505,7 @@ def bent_contour(
             lowest,
             step,
             sizes,
-            float(edges[-1]),
+            limits.branch_efolds,
             fixed,
             moving,
             # Sums, the step, and its multiple err by a few units of themselves.
@@ -705,28 +726,45 @@ class PartsProfile(ContourProfile):
         return low, high
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        if len(log_levels) > self._limits.levels_alone:
-            return super()._by_duality(log_levels)
-        if not self._bent:
+        many = len(log_levels) > self._limits.levels_alone
+        if not self._bent and not many:
             return near_thresholds(self, self._losses, log_levels, self._most)
-        low, high = np.empty((2, len(log_levels)))
-        enough = self._limits.power_width
-        for k, level in enumerate(log_levels.tolist()):
-            guess = self._best_place(level)
-            low[k], high[k] = log_power_near(self.log_deltas, level, *guess, enough)
-            if high[k] - low[k] > enough:  # perhaps the profile bends at a place
-                below, above = self._power_at_place(level)
+        if not many:
+            powers = np.array([self._power(level) for level in log_levels.tolist()]).T
+            return powers[0], powers[1]
+        low, high = super()._by_duality(log_levels)
+        if not self._bent:
+            return low, high
+        wide = np.nonzero(high - low > self._limits.fair_width)[0]
+        try:
+            if len(wide):
+                below, above = self._powers_at_places(log_levels[wide])
+                low[wide], high[wide] = intersection(low[wide], high[wide], below, above)
+            for k in np.nonzero(high - low > self._limits.fair_width)[0]:
+                below, above = self._power(float(log_levels[k]))
                 low[k], high[k] = max(low[k], below), min(high[k], above)
+        except OperationLimit:  # the bounds so far hold
+            pass
+        return low, high
+
+    def _power(self, log_level: float) -> Interval:
+        """Bound log power at one level, from deltas near its threshold."""
+        enough = self._limits.power_width
+        low, high = log_power_near(self.log_deltas, log_level, *self._best_place(log_level), enough)
+        if high - low > enough:  # perhaps the profile bends at a place
+            below, above = self._power_at_place(log_level)
+            low, high = max(low, below), min(high, above)
         return low, high
 
     def _best_place(self, log_level: float) -> tuple[float, float]:
         """Estimate the epsilon with the least delta + e^epsilon level, and the estimate's error."""
         star, scale = _threshold(self._losses, log_level, self._most)
         line = self._line(min(max(star, 0.0), self._chord_start))
-        for _ in range(self._limits.zooms if isinstance(line, BentContour) else 0):
+        if not isinstance(line, BentContour):
+            return star, scale
+        for _ in range(self._limits.zooms):
             places = np.maximum(star + scale * np.linspace(-1, 1, 9), 0.0)
-            assert line is not None
-            log_delta = np.array([line.middle(e) for e in places.tolist()])
+            log_delta = line.middles(places)
             above = np.where(log_delta > -math.inf, log_delta, 0.0)
             k = int(np.argmin(np.logaddexp(above, places + log_level)))
             star, scale = float(places[k]), scale / 3 if 0 < k < 8 else scale
@@ -746,6 +784,14 @@ class PartsProfile(ContourProfile):
             ends = Conjugate.over(self.log_deltas, *near, 17, self._limits.power_width)
             below, above = ends.log_powers(np.array([log_level]))
             low, high = max(low, float(below[0])), min(high, float(above[0]))
+        return low, high
+
+    def _powers_at_places(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bound log powers from chords on both sides of the place next to each threshold."""
+        conjugate = self._conjugate(float(log_levels.min()))
+        away = (self._supremum - conjugate.minima(log_levels)) / self._step
+        places = self._supremum - self._step * np.round(away)
+        low, high, _ = conjugate.chords(places, self._step * PLACE_CHORDS, log_levels)
         return low, high
 
     def epsilon_near(self, log_delta: float) -> float:
