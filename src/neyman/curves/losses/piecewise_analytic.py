@@ -34,6 +34,7 @@ Bound = Callable[[Array, Array | float], Array]
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 LARGEST_LOSS = 300.0  # largest l whose e^l has rays
+PHASE_STARTS = 16  # heights whose waves are in one array
 LARGEST_BEND = 1e100  # of a density with rays; its square is a float
 OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
 
@@ -262,12 +263,17 @@ class PiecewiseAnalyticLoss(Loss):
         """
         u = np.add.outer(start, offset)
         line = _on_line(self, tilt + 1j * u.ravel())
-        waves = len(line.p) * (len(start) + len(offset))
-        cells(waves)
-        charge(3 * CALL + 60 * waves + len(line.p) * u.size)
-        far, near = (np.expm1(1j * np.multiply.outer(x, line.loss)) for x in (start, offset))
-        # e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1), as in `wave_sum`.
-        moved = (far * line.p) @ (near + 1).T + near @ line.p
+        size = len(line.p)
+        cells(float(size * (PHASE_STARTS + len(offset))))
+        charge(3 * CALL + 60 * size * (len(start) + len(offset)) + size * u.size)
+        near = np.expm1(1j * np.multiply.outer(offset, line.loss)).T
+        rest = line.p @ near
+        moved = np.empty(u.shape, complex)
+        for first in range(0, len(start), PHASE_STARTS):
+            part = slice(first, first + PHASE_STARTS)
+            far = np.expm1(1j * np.multiply.outer(start[part], line.loss))
+            # e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1), as in `wave_sum`.
+            moved[part] = (far * line.p) @ (near + 1) + rest
         error = line.error + np.minimum(2 * line.blur, u * line.sway) + u * line.turn
         return line.log_mgf, moved, error + 2 * rounding(line.loss, line.p, u)
 

@@ -56,6 +56,7 @@ class Limits:
     sharp_bend: float = 30.0  # range times bend of a density with a late end of a line
     sharp_count: int = 250  # most losses with such a density for a bent contour
     fair_width: float = 1e-8  # relative width beyond which a line gives way to a contour
+    open_width: float = 1e-5  # the same, beyond which lines alone are asked
     wide_width: float = 1e-2  # relative width beyond which other engines are asked
     largest_tilt: float = 1e3  # largest tilt of a vertical line times the largest loss
     # Gap below the largest loss where a chord bounds delta, over a step or this loss.
@@ -636,24 +637,15 @@ class PartsProfile(ContourProfile):
         gap = max(gap, limits.top_gap_units * UNIT * self._supremum)
         self._chord_start = self._supremum - gap
 
-    @cached_property
-    def _other(self) -> Profile:
-        """Return another profile, for epsilons without a good contour."""
-        losses = self._sum
-        engines: list[tuple[float, Callable[[], Profile]]]
-        engines = [(0.0, lambda: contour_profile(losses))]
-        engines.append((self._limits.wide_width, lambda: dots_profile(losses)))
-        return CascadeProfile(engines, losses.log_total_variation)
-
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         # [CP-6]: delta is at least P(L = top) (1 - e^{epsilon - top}), and convex in e^epsilon.
         near = epsilons >= self._chord_start
         low, high = np.full((2, len(epsilons)), -math.inf)
         if (far := ~near).any():
-            low[far], high[far] = self._far_below(epsilons[far])
+            low[far], high[far] = super()._above_zero(epsilons[far])
         if (inside := near & (epsilons < self._supremum)).any():
             start = np.array([self._chord_start])
-            most = self._far_below(start)[1]
+            most = super()._above_zero(start)[1]
             gap = self._supremum - np.append(start, epsilons[inside])  # exact
             high[inside] = most + _log_rise(gap[1:], float(gap[0])) + 2 * UNIT * known(most)
         with np.errstate(divide="ignore"):
@@ -661,15 +653,6 @@ class PartsProfile(ContourProfile):
         low = np.maximum(low, least - 8 * UNIT * (2 + known(least)))
         high = np.minimum(high, self.log_total_variation())
         return np.minimum(low, high), high
-
-    def _far_below(self, epsilons: Array) -> tuple[Array, Array]:
-        low, high = super()._above_zero(epsilons)
-        with np.errstate(invalid="ignore"):
-            wide = high - low > self._limits.wide_width
-        if wide.any():
-            below, above = self._other.log_deltas(epsilons[wide])
-            low[wide], high[wide] = intersection(low[wide], high[wide], below, above)
-        return low, high
 
     def log_total_variation(self) -> float:
         """Return an upper bound on log delta(0)."""
@@ -810,7 +793,7 @@ class PartsProfile(ContourProfile):
             line = self._line(epsilon)
             value = -math.inf if line is None else line.middle(epsilon)
             if line is None or value == -math.inf:
-                return self._other.epsilon_near(log_delta)
+                return 1.0
             if line is before:
                 break
             low, high = (epsilon, high) if value > log_delta else (low, epsilon)
@@ -903,4 +886,8 @@ def _continuous_parts(composition: Composition) -> Profile | None:
         return None
     if not loss.upright() or loss.point_masses() is None:
         return None
-    return PartsProfile(composition)
+    parts = PartsProfile(composition)
+    engines: list[tuple[float, Callable[[], Profile]]]
+    engines = [(0.0, lambda: parts), (LIMITS.open_width, lambda: contour_profile(composition))]
+    engines.append((LIMITS.wide_width, lambda: dots_profile(composition)))
+    return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2, 1))
