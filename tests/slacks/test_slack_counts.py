@@ -59,6 +59,7 @@ DERIVED = (
     "curves/profiles/sampled_steps/bracket_sum.py:BracketSum._transform",
     "curves/profiles/sampled_steps/bracket_sum.py:BracketSum.built",
     "curves/profiles/contour/complement_line.py:_built",
+    "curves/profiles/contour/complement_line.py:_largest_around",
     "curves/profiles/contour/conditioning.py:ConditionedProfile._new_atoms",
     "curves/profiles/contour/conditioning.py:ConditionedProfile._sums",
     "curves/profiles/contour/continuous_parts.py:BentContour._logs",

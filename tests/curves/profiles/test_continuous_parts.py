@@ -317,7 +317,7 @@ def test_a_level_at_an_atom_has_the_power_of_the_likelihood_ratio_test():
     assert power.upper - power.lower < 1e-12 * exact
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(
     scale=st.floats(0.05, 3.0),
     log_rate=st.floats(-7, -0.1),
@@ -374,11 +374,36 @@ def test_powers_around_the_mass_of_the_largest_loss_hold_the_exact_ones():
         top = 9 * mpmath.log(1 - q + q * mpmath.exp(a))
         most = mpmath.exp(9 * mpmath.log(mpmath.exp(-a) / 2))
         f = (ny.Laplace(Fraction(2500, 23471)).subsample(rate=0.9375342590886716) * 9).tradeoff()
-        for step in range(-400, 1, 8):
+        for step in range(-400, 1, 40):
             level = float(most) * (1 + step * 2.0**-53)
             power = f.power(level=level)
             exact = mpmath.mpf(level) * mpmath.exp(top)
             assert level > most or power.lower <= exact <= power.upper
+
+
+@pytest.mark.parametrize(
+    "f", [(ny.Laplace(2) * 3).tradeoff(), (ny.Laplace(1).subsample(rate=0.1) * 5).tradeoff()]
+)
+def test_many_powers_agree_with_each_alone(f: ny.Tradeoff):
+    """Some thresholds are at places where the profile bends: chords on one side are wide there."""
+    levels = [k / 257 for k in range(1, 257, 3)]
+    powers = f.powers(levels)
+    assert max(p.upper - p.lower for p in powers) < 2e-8
+    for level, one in list(zip(levels, powers, strict=True))[::17]:
+        alone = f.power(level=level)
+        assert alone.lower <= one.upper
+        assert one.lower <= alone.upper
+
+
+@pytest.mark.parametrize("level", [0.95, 0.9999, 0.9999485022179506])
+def test_a_type_two_error_at_a_bend_is_narrow(level: float):
+    """The largest gain is at a place; the grid knows nothing of it."""
+    losses = Composition.of([(loss_of("removal", 1 / 5.014, 0.1786), 9)])
+    low, high = PartsProfile(losses).log_power(math.log(level))
+    below, above = dots_profile(losses).log_power(math.log(level))
+    assert low <= above
+    assert below <= high
+    assert math.expm1(low) / math.expm1(high) - 1 < 1e-7
 
 
 def test_few_releases_have_narrow_answers():

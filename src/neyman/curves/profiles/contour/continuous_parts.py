@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -683,8 +682,14 @@ class PartsProfile(ContourProfile):
             reach = self._limits.cell_share * self._step
             return bent_contour(self._sum, epsilon, reach, self._limits, True)
 
-        lines = self._complement_lines
-        return log_type_two_error(self._losses, log_level, self._backward(), lines, contour_at)
+        lines, back = self._complement_lines, self._backward()
+        return log_type_two_error(
+            self._losses, log_level, back, lines, contour_at, self._place_near
+        )
+
+    def _place_near(self, epsilon: float) -> float:
+        """Return the place of a sum next to epsilon."""
+        return self._supremum - self._step * round((self._supremum - epsilon) / self._step)
 
     def coarse(self) -> Profile:
         """Return a copy that accepts wider intervals, for many epsilons."""
