@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from neyman.curves.profiles.lattice.lattice import LatticeProfile
 from neyman.numerics.atoms import Atoms, common_step, compose, power
-from neyman.numerics.discretization import Discretization, contract, contract_dense, spread
+from neyman.numerics.discretization import Discretization, contract, spread
 from neyman.numerics.power_sums import LIMITS as POWER_SUMS_LIMITS
 from neyman.numerics.power_sums import added
 
@@ -104,46 +104,6 @@ def test_spread_dominates_and_contract_is_dominated_also_after_composition(
         assert sign * (value - truth) >= -1e-11 * (1 + truth)
 
 
-crowds = st.lists(
-    st.tuples(st.floats(-2, 2), st.floats(1e-3, 1)),
-    min_size=2,
-    max_size=60,
-    unique_by=lambda t: t[0],
-)
-
-
-@tries
-@given(crowds, st.floats(0.01, 0.9), st.floats(-0.9, 8), st.integers(1, 2), st.floats(-3, 5))
-def test_a_dense_contraction_is_dominated_also_after_composition(points, step, tilt, n, epsilon):
-    points = sorted(points)
-    loss = np.array([x for x, _ in points])
-    mass = np.array([w for _, w in points])
-    mass /= mass.sum()
-    dots = Discretization(loss, mass * np.exp(tilt * loss), tilt, 0.0, 0.0, 0.0)
-    moved = contract_dense(dots, step)
-    places = moved.points()
-    p = moved.weight * np.exp(-tilt * places)
-    value = delta(*all_sums(places[p > 0], p[p > 0], n), epsilon)
-    truth = delta(*all_sums(loss, mass, n), epsilon)
-    assert value - truth <= 1e-11 * (1 + truth)
-
-
-@pytest.mark.parametrize("slope", [-2.0, 0.5, 3.0])
-def test_a_dense_contraction_of_a_density_loses_the_second_order_of_the_step(slope):
-    losses = []
-    for cells in (40, 80):
-        step = 1 / cells
-        node, weight = np.polynomial.legendre.leggauss(6)
-        edges = np.append(0.0, (np.arange(cells) + 0.5) * step)
-        edges = np.append(edges, 1.0)
-        width = np.diff(edges)[:, None]
-        loss = (edges[:-1, None] + width * (node + 1) / 2).ravel()
-        mass = np.exp(slope * loss) * (width * weight / 2).ravel()
-        moved = contract_dense(Discretization(loss, mass, 0.0, 0.0, 0.0, 0.0), step)
-        losses.append(1 - delta(moved.points(), moved.weight, -0.3) / delta(loss, mass, -0.3))
-    assert 0 <= losses[1] <= losses[0] / 3 <= step**2
-
-
 @tries
 @given(pairs, st.floats(0.001, 0.9))
 def test_connecting_the_dots_keeps_both_measures(points, step):
@@ -183,7 +143,7 @@ def test_cells_that_floats_do_not_hold_are_left_out_of_the_lower_side():
     assert float(below.weight.sum()) <= 0.6 * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("moved", [spread, contract, contract_dense])
+@pytest.mark.parametrize("moved", [spread, contract])
 @pytest.mark.parametrize("number", [2, 100_000])
 def test_the_stated_error_covers_small_weights_that_a_sum_loses(moved, number):
     """Next to a weight of 1 each of the others is less than half a float."""

@@ -335,7 +335,7 @@ def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
 
 
 def sampled(x: Any, q: float) -> mpf:
-    return mpmath.log(1 - mpf(q) + q * mpmath.exp(x))
+    return mpmath.log1p(mpf(q) * mpmath.expm1(x))
 
 
 RATES = (1e-30, 1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
@@ -343,8 +343,12 @@ RATES = (1e-30, 1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
 
 @needed("curves/losses/subsampled.py:_up")
 def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
-    for a, k in numbers(24, 60, (0.1, 60.0), (0, len(RATES))):
-        inner, q = LaplaceLoss(F(a)), RATES[int(k)]
+    cases = [(F(a), RATES[int(k)]) for a, k in numbers(24, 60, (0.1, 60.0), (0, len(RATES)))]
+    # Rates near e^-a: there the top moves by about a relative units if a moves by one.
+    near = numbers(25, 200, (40.0, 300.0), (0.9, 1.02))
+    cases += [(F(round(1000 * a), 1000), math.exp(-a * k)) for a, k in near]
+    for a, q in cases:
+        inner = LaplaceLoss(a)
         top, end = sampled(mpf(a), q), sampled(-mpf(a), q)
         yield SubsampledLoss(inner, q, True).supremum >= top
         yield SubsampledLoss(inner, q, False).supremum >= -end

@@ -31,7 +31,7 @@ from neyman.curves.profiles.contour.complement_line import (
     ComplementLine,
     _from_reverse,
     _gain,
-    _largest,
+    _largest_at,
 )
 from neyman.curves.profiles.contour_line import Line
 from neyman.curves.profiles.duality import CHORDS, Conjugate, log_power_by_duality
@@ -245,12 +245,12 @@ def test_a_gain_over_its_size() -> Iterator[bool]:
         yield held((low[0], high[0]), exact)
 
 
-@needed("curves/profiles/contour/complement_line.py:_largest", but=(0, 1))
+@needed("curves/profiles/contour/complement_line.py:_largest_at", but=(0, 1))
 def test_the_largest_gain() -> Iterator[bool]:
     for (x,) in numbers(13, 60, (-30.0, 0.0)):
         size = math.exp(x)
         gain = lambda e, size=size: (size * (1 - e * e), size * (1 - e * e))  # noqa: E731
-        yield held(_largest(gain, 0.0), mpmath.log(size))
+        yield held(_largest_at(gain, 0.0), mpmath.log(size))
 
 
 @needed("curves/profiles/duality.py:Conjugate._line")
@@ -392,7 +392,7 @@ def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
 
 @needed(
     "curves/profiles/contour/complement_line.py:_from_reverse",
-    "curves/profiles/contour/complement_line.py:_largest",
+    "curves/profiles/contour/complement_line.py:_largest_at",
     together=[(0, 5), (1, 5)],
     but=(2, 3, 4),
 )

@@ -20,12 +20,6 @@ from mpmath import mpf
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.closed_forms.bounded_range_releases import BoundedRangeProfile
 from neyman.curves.profiles.contour.complement_line import ComplementLine, _on_line
-from neyman.curves.profiles.contour.continuous_parts import (
-    ContinuousPartsProfile,
-    Limits,
-    _add_measures,
-    _convolve_few,
-)
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
@@ -172,84 +166,3 @@ def test_a_gain_that_gets_its_size_back() -> Iterator[bool]:
         line = SimpleNamespace(near=lambda _, v=value: v / 3 + 2.0, log_complement=log_complement)
         low, high = _on_line(cast("ComplementLine", line), 0.0, value / 3 + level)
         yield low <= top <= high
-
-
-def lattice(seed: int, step: int, count: int) -> Atoms:
-    weight = np.array([x for (x,) in numbers(seed, count, (0.0, 1.0))])
-    return Atoms(Fraction(step), Fraction(0), 0, weight)
-
-
-def near(sums: Atoms, exact: list[Fraction]) -> Iterator[bool]:
-    for weight, x in zip(sums.weight.tolist(), exact, strict=True):
-        yield abs(Fraction(weight) - x) <= Fraction(sums.relative) * x
-
-
-@needed(
-    "curves/profiles/contour/continuous_parts.py:_add_measures",
-    "curves/profiles/contour/continuous_parts.py:_convolve_few",
-)
-def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
-    for seed in range(20):
-        fine, coarse = lattice(seed, 1, 9), lattice(seed + 20, 2, 4)
-        a, b = (
-            [Fraction(x) for x in v.weight.tolist()] for v in (fine, coarse.strided(Fraction(1)))
-        )
-        b += [Fraction(0)] * (len(a) - len(b))
-        yield from near(_add_measures(fine, coarse), [x + y for x, y in zip(a, b, strict=True)])
-        product = [
-            sum((a[i] * b[k - i] for i in range(9) if 0 <= k - i < 7), Fraction(0))
-            for k in range(15)
-        ]
-        yield from near(_convolve_few(fine, coarse), product)
-
-
-NOTHING = np.array([-math.inf])
-
-
-@needed("curves/profiles/contour/continuous_parts.py:ContinuousPartsProfile._above_zero")
-def test_terms_with_few_and_with_many_parts_from_the_density() -> Iterator[bool]:
-    for x, y in numbers(10, 60, (-900.0, -90.0), (-2.0, 2.0)):
-        few, many = ((np.array([v]), np.array([v])) for v in (x, x + y))
-        profile = bare(
-            ContinuousPartsProfile,
-            _limits=Limits(),
-            _supremum=1.0,
-            _log_total=0.0,
-            _count=1,
-            _few_from_density=lambda _, density, v=few: v if density else (NOTHING, NOTHING),
-            _most_from_density=lambda _: np.zeros(1),
-            _rest=SimpleNamespace(log_deltas=lambda _, v=many: v),
-        )
-        low, high = profile._above_zero(np.array([0.5]))
-        exact = mpmath.log(mpmath.exp(x) + mpmath.exp(x + y))
-        yield low[0] <= exact <= high[0]
-
-
-@needed("curves/profiles/contour/continuous_parts.py:ContinuousPartsProfile._few_from_density")
-def test_terms_with_one_part_from_the_density() -> Iterator[bool]:
-    # Of the density's own part the delta is e^{start - slope x}; x is at most 0.3.
-    deep = numbers(11, 20, (2, 3), (-1000.0, -600.0), (0.0, 1.0))
-    # The largest term, from the highest atoms, is about e^-9: there places count.
-    steep = [
-        (n, (0.7 - 0.4 * int(n)) * 1e6 * s - 9, 1e6 * s)
-        for n, s in numbers(12, 20, (3, 9), (0.5, 1.0))
-    ]
-    many = numbers(13, 9, (200, 300), (-9.0, -1.0), (0.0, 1e-3))
-    for count, start, slope in (*deep, *steep, *many):
-        n, known = int(count), Known(start, slope)
-        place, log_mass = np.array([0.3, 0.7]), np.array([-0.7, -0.8])
-        profile = bare(
-            ContinuousPartsProfile,
-            _limits=Limits(),
-            _atoms=SimpleNamespace(place=place, log_mass=log_mass, relative=0.0),
-            _count=n,
-            _draws_at=lambda density, above, x, v=known: v.log_deltas(x),
-        )
-        epsilon = 0.3 * n + 0.3  # the density reaches it from each sum of atoms
-        low, high = profile._few_from_density(np.array([epsilon]), 1)
-        exact = mpf(0)
-        for k in range(n):
-            x = mpf(epsilon) - n * mpf(0.3) - k * (mpf(0.7) - mpf(0.3))
-            log_chance = -mpf(0.8) * k - mpf(0.7) * (n - 1 - k) + start - mpf(slope) * x
-            exact += n * mpmath.binomial(n - 1, k) * mpmath.exp(log_chance)
-        yield low[0] <= mpmath.log(exact) <= high[0]

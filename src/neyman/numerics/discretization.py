@@ -134,59 +134,6 @@ def contract(dots: Discretization, step: float) -> Atoms:
     return _gather_weights(index, moved, step, dots)
 
 
-def contract_dense(dots: Discretization, step: float) -> Atoms:
-    """Return a dominated measure as `contract` does, for many atoms per grid step.
-
-    It adds an eighth of the variance that `contract` adds. The atoms nearest to each grid point j
-    step merge into one, at j step + e_j. If e_j < 0, it is mixed with a share of the next point's
-    atom; if e_j > 0, of the one before. The share moves the atom to j step. If it would be too
-    large, the atom is rounded down [DI-6].
-    """
-    charge(CALL + ATOM_OPERATIONS * len(dots.loss))
-    keep = dots.weight > 0
-    loss, weight = dots.loss[keep], dots.weight[keep]
-    if len(loss) < 2:
-        return contract(dots, step)
-    cell = np.floor(loss / step + 0.5).astype(np.int64)
-    # The last half cell has no cell above, so it joins the cell before.
-    cell = np.minimum(cell, max(int(cell[-1]) - 1, int(cell[0])))
-    start = int(cell[0]) - 1  # one place below, for atoms that are rounded down
-    index = cell - start
-    away = loss - cell * step
-    places = (start + np.arange(int(index[-1]) + 1)) * step
-    moved = weight * np.exp(-dots.tilt * away)
-    w = np.bincount(index, weights=moved)
-    some = np.where(w > 0, w, 1.0)
-    # 1 - e^{-e_j}, whose terms err by the rounding of the places and of their sum.
-    share = np.bincount(index, weights=moved * -np.expm1(-away)) / some
-    size = np.bincount(index, minlength=len(w)) + 64
-    error = UNIT * (8 * np.abs(places) + (8 + size) * step)
-    up, down = np.zeros_like(w), np.zeros_like(w)  # weight that j takes from j + 1, and from j - 1
-    rise = -np.expm1(-step) + np.exp(-step) * (share - error)[1:]
-    need = np.maximum(error - share, 0.0)[:-1] * (1 + ATOM_ERROR)
-    up[:-1] = w[:-1] * need / np.maximum(rise, 0.25 * step) * (rise > 0.25 * step)
-    fall = np.expm1(step) - np.exp(step) * (share - error)[:-1]
-    need = np.maximum(share - error, 0.0)[1:] * (1 - ATOM_ERROR)
-    down[1:] = w[1:] * need / np.maximum(fall, 0.25 * step) * (fall > 0.25 * step)
-    factor = np.exp(dots.tilt * step)  # factor of a weight that moves one place up
-    lowered = (share < error) & (w > 0)
-    lowered[:-1] &= (up[:-1] * factor > 0.25 * w[1:]) | (rise <= 0.25 * step)
-    up[lowered] = 0.0
-    down[1:][down[1:] > 0.5 * factor * w[:-1]] = 0.0
-    rest = w.copy()
-    rest[1:] -= up[:-1] * factor
-    # Weight that others took from j cannot move. Move no more than the rest.
-    left = rest.copy()
-    left[:-1] -= down[1:] / factor
-    down *= np.maximum(left, 0.0) / some * (1 - ATOM_ERROR)
-    rest[:-1] -= down[1:] / factor
-    total = np.where(lowered, 0.0, rest) + up + down
-    total[:-1] += (np.where(lowered, rest, 0.0) / factor)[1:]
-    total = np.maximum(total, 0.0)
-    relative = float(np.max(dots.relative)) + ATOM_ERROR + len(loss) * UNIT  # a unit per term
-    return Atoms(Fraction(step), Fraction(0), start, total, dots.log_scale, dots.tail, relative)
-
-
 def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]:
     """Merge all atoms within each interval of this width into one atom. This is post-processing.
 

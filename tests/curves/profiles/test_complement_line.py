@@ -8,13 +8,20 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.profiles.contour.complement_line import complement_line, log_type_two_error
+from neyman.curves.profiles.contour.complement_line import (
+    _largest_around,
+    complement_line,
+    log_type_two_error,
+)
 from neyman.curves.profiles.contour.contour import contour_profile
+from random_laws import examples
 
 LEVELS = [0.01, 0.5, 0.88, 0.9, 0.995, 1 - 2.0**-30]
 MASSES = {-1: 0.25, 0: 0.5, 3: 0.24}  # of 1/2 times the key; the rest is an infinite loss
@@ -114,3 +121,30 @@ def test_a_type_two_error_near_0_has_digits(mechanism, level):
     assert 0 < error.lower <= error.upper <= error.lower * (1 + 1e-6)
     assert power.lower <= 1 - error.lower
     assert 1 - error.upper <= power.upper
+
+
+@settings(max_examples=examples(60))
+@given(
+    left=st.floats(0.01, 5.0),
+    right=st.floats(0.01, 5.0),
+    curve=st.floats(0.0, 3.0),
+    bend=st.floats(-4.0, 4.0),
+    move=st.sampled_from([0.0, 0.0, 1e-9, -1e-5, 3e-3]),
+    width=st.sampled_from([0.0, 1e-12, 1e-9]),
+)
+def test_chords_at_a_bend_hold_the_largest_value_of_a_concave_function(
+    left, right, curve, bend, move, width
+):
+    """It is 1 less two slopes and a parabola in t; its largest value is 1 at a place near."""
+    top = math.exp(bend + move)
+
+    def gain(epsilon):
+        away = np.exp(epsilon) / top - 1
+        value = 1 - np.where(away < 0, -left, right) * away - curve * away**2
+        return value - width - 1e-14, value + width + 1e-14
+
+    low, high = _largest_around(gain, bend)
+    assert low <= 1e-12
+    assert high >= -1e-12
+    if move == 0:
+        assert high - low < 20 * width + 1e-6 * (1 + curve)

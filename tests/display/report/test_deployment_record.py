@@ -92,9 +92,11 @@ def test_consistent_and_public_tables_are_not_counted_as_noisy_tables(tmp_path):
     ledger = ny.Ledger(tmp_path / "ledger.db")
     ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
     (tmp_path / "people.csv").write_text("race\nwhite\nblack\n")
-    made = release(ny.Plan.from_dict(plan), tmp_path / "people.csv", ledger, tmp_path / "out")
+    published_tables = release(
+        ny.Plan.from_dict(plan), tmp_path / "people.csv", ledger, tmp_path / "out"
+    )
     noisy = len(SMALL["query"])
-    said = record(made.receipt)["deployment"]["description"]
+    said = record(published_tables.receipt)["deployment"]["description"]
     assert said == f"{noisy} noisy table{'s' * (noisy > 1)} of people@1"
 
 

@@ -16,6 +16,8 @@ from neyman.curves.losses.piecewise_analytic import (
     Piece,
     PiecewiseAnalyticLoss,
     PiecewiseDistribution,
+    UprightEnd,
+    upright_ends,
 )
 from neyman.curves.losses.zcdp_parameters import laplace_rho
 from neyman.numerics.arrays import Array
@@ -79,6 +81,10 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         )
         log_mass = np.array([-a - math.log(2), -math.log(2)])
         return PiecewiseDistribution(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
+
+    def upright(self) -> tuple[UprightEnd, ...]:
+        a = self.epsilon
+        return upright_ends((-a, a), (-a, a), 1.0, 2, -a / 2)
 
     def places(self, tilt: float, height: float) -> float:
         # A small number: K has a closed form.

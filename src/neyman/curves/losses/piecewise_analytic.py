@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,9 @@ Bound = Callable[[Array, Array | float], Array]
 # errs by less than 1e-18 with r = 8. The second rule is for waves [PA-1].
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
+LARGEST_LOSS = 300.0  # largest l whose e^l has rays
+PHASE_STARTS = 16  # heights whose waves are in one array
+LARGEST_BEND = 1e100  # of a density with rays; its square is a float
 OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
 
 
@@ -86,8 +89,81 @@ class PiecewiseDistribution:
     moves: Array | None = None
 
 
+@dataclass(frozen=True)
+class UprightEnd:
+    """Describe a density of the loss on the upright ray from one end of its stretch [CP-1].
+
+    At the end plus i y, 0 <= y < pi, the density is its value at the end times
+
+        e^{i slope y} (1 + bend (e^{i sign y} - 1))^{-3/2}.
+
+    Args:
+        place: the loss at the end.
+        log_density: the logarithm of the density of P there.
+        relative: the relative error of this density, here and on the ray, due to the bend's error.
+        bend: at least 1.
+        slope, sign: as in the formula; the sign is 1 or -1, the slope at most 2 in size.
+        above: whether the stretch is above the end.
+    """
+
+    place: float
+    log_density: float
+    relative: float
+    bend: float
+    slope: float
+    sign: float
+    above: bool
+
+
+def upright_ends(
+    inner: tuple[float, float],
+    value: tuple[float, float],
+    rate: float,
+    power: int,
+    log_factor: float,
+) -> tuple[UprightEnd, ...]:
+    """Return both ends of a stretch of Laplace noise on a sample, with the loss +-g(l) + constant.
+
+    With g(l) = log(1 - q + q e^l), the density in g is e^{log_factor - 3 l / 2 + power g} / (4 q).
+
+    Args:
+        inner: the least and the largest l of the stretch.
+        value: the losses there.
+        rate: q, in (0, 1].
+        power: 2 for the density of the mixture, 1 for that of the noise.
+        log_factor: logarithm of a constant factor.
+    """
+    if max(inner) > LARGEST_LOSS or (1 - rate) / rate * math.exp(-inner[0]) > LARGEST_BEND:
+        return ()
+    sign = math.copysign(1.0, value[1] - value[0])
+    ends: list[UprightEnd] = []
+    for t, place in zip(inner, value, strict=True):
+        g = math.log(1 - rate + rate * math.exp(t))
+        log_density = log_factor - math.log(4 * rate) - 1.5 * t + power * g
+        # g is only accurate to units of 1. Each other term errs by 2 units, a sum by one. The bend
+        # errs by |t| + 8 units, and the density by three times as much [CP-2].
+        size = abs(log_factor) + abs(math.log(4 * rate)) + 3 * abs(t) + 4 * abs(g) + 16
+        bend = 1 + (1 - rate) / rate * math.exp(-t)
+        ends.append(
+            UprightEnd(
+                place,
+                log_density,
+                4 * UNIT * size,
+                bend,
+                sign * power,
+                sign,
+                (t == inner[0]) == (sign > 0),
+            )
+        )
+    return tuple(ends)
+
+
 class PiecewiseAnalyticLoss(Loss):
     """Represent a loss by its distribution."""
+
+    def upright(self) -> tuple[UprightEnd, ...]:
+        """Return both ends of each stretch of the density; none if rays from them are unknown."""
+        return ()
 
     @abstractmethod
     def law(self, size: float) -> PiecewiseDistribution:
@@ -133,7 +209,7 @@ class PiecewiseAnalyticLoss(Loss):
         line = _on_line(self, z)
         u = np.imag(z)
         apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
-        return line.error + apart + rounding(line.loss, line.p, u)
+        return line.error + apart + np.abs(u) * line.turn + rounding(line.loss, line.p, u)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return K, mean, and variance of the tilted loss. Tilts share nodes if few are enough."""
@@ -152,7 +228,7 @@ class PiecewiseAnalyticLoss(Loss):
         return _rough_nodes(self, size)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound the decay by moments, by the density's least values, and by its variation.
+        """Bound the decay by moments, by the density's least values, and by its variation [PA-2].
 
         A density of variation V on a stretch, with the values f and g at its ends, has a
         characteristic
@@ -178,7 +254,28 @@ class PiecewiseAnalyticLoss(Loss):
         law = self.law(_size(tilt))
         scale = _tilt_density(self, tilt, 0.0).log_mgf
         exponent = tilt * law.loss + law.log_p - scale
-        return _nodes_of_law(law, tilt, step, 0.0, scale, (law.loss, exponent, law.log_p))
+        return _nodes_of_law(law, tilt, step, scale, (law.loss, exponent, law.log_p))
+
+    def phases(self, tilt: float, start: Array, offset: Array) -> tuple[float, Array, Array]:
+        """Return K(tilt), and phi - 1 and its errors at heights start + offset [PA-1].
+
+        The arrays have the shape (starts, offsets). Errors are those of M(z) e^{-K(tilt)}.
+        """
+        u = np.add.outer(start, offset)
+        line = _on_line(self, tilt + 1j * u.ravel())
+        size = len(line.p)
+        cells(float(size * (PHASE_STARTS + len(offset))))
+        charge(3 * CALL + 60 * size * (len(start) + len(offset)) + size * u.size)
+        near = np.expm1(1j * np.multiply.outer(offset, line.loss)).T
+        rest = line.p @ near
+        moved = np.empty(u.shape, complex)
+        for first in range(0, len(start), PHASE_STARTS):
+            part = slice(first, first + PHASE_STARTS)
+            far = np.expm1(1j * np.multiply.outer(start[part], line.loss))
+            # e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1), as in `wave_sum`.
+            moved[part] = (far * line.p) @ (near + 1) + rest
+        error = line.error + np.minimum(2 * line.blur, u * line.sway) + u * line.turn
+        return line.log_mgf, moved, error + 2 * rounding(line.loss, line.p, u)
 
     def point_masses(self) -> PointMasses | None:
         """Return the atoms, if there are at least two and all other mass is between them."""
@@ -191,82 +288,8 @@ class PiecewiseAnalyticLoss(Loss):
         low, high = _range(law)
         if low < place[0] - slack or high > place[-1] + slack:
             return None
-        return PointMasses(place, log_mass, law.relative)
-
-    def density_dots(self, tilt: float, step: float, origin: float) -> Discretization:
-        """Return nodes of the density alone, in panels between the places origin + n step.
-
-        Losses, also in the weights' tilts, are relative to the origin.
-        """
-        none = np.zeros(0), np.zeros(0), np.zeros(0)
-        scale = _tilt_density(self, tilt, 0.0).log_mgf
-        dots = _nodes_of_law(self.law(_size(tilt)), tilt, step, origin, scale, none)
-        return replace(dots, loss=dots.loss - origin, log_scale=dots.log_scale - tilt * origin)
-
-    def shares(self, tilt: float) -> Shares:
-        """Return the share of all atoms and that of the density in the mass under a tilt."""
-        tilted = _tilt_density(self, tilt, 0.0)
-        count = len(tilted.law.loss)
-        parts = [(tilted.loss[part], tilted.p[part]) for part in (slice(count), slice(count, None))]
-        atoms, density = (float(p.sum()) for _, p in parts)
-        first, second = (_dot(p, x) / float(p.sum()) for x, p in parts)
-        centers = np.array([first, second])
-        variance = np.array(
-            [
-                _dot(p, (x - m) ** 2) / float(p.sum())
-                for (x, p), m in zip(parts, centers, strict=True)
-            ]
-        )
-        return Shares(tilted.log_mgf, atoms, density, centers, variance)
-
-    def rough_shares(self, tilts: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """Estimate K, the shares of atoms and density, and their means and variances."""
-        out = np.empty((7, len(tilts)))
-        for k, c in enumerate(tilts.tolist()):
-            nodes = self._rough_nodes(_size(c))
-            if nodes is None:
-                x = self.shares(c)
-                out[:, k] = x.log_mgf, x.atoms, x.density, *x.mean, *x.variance
-                continue
-            out[:, k] = nodes.shares(c, len(_law(self, _size(c)).loss))
-        return out[0], out[1], out[2], out[3:5], out[5:]
-
-    def characteristic_functions(self, z: Array) -> tuple[Array, Array, Array]:
-        """Return E e^{zL} over atoms and over the density, over e^{K(Re z)}, and their errors.
-
-        z is on one vertical line. An error is relative to the share on the real axis.
-        """
-        line = _on_line(self, z)
-        u, count = np.imag(z), len(line.law.loss)
-        loss, p = line.loss, line.p
-        atoms, density = (float(p[:count].sum()), float(p[count:].sum()))
-        error = line.error + rounding(loss, p, u) + np.minimum(2 * line.blur, np.abs(u) * line.sway)
-        return (
-            atoms + wave_sum(loss[:count], p[:count], u),
-            density + wave_sum(loss[count:], p[count:], u),
-            2 * error / min(atoms, density),
-        )
-
-    def lowest_density(self, tilt: float) -> float:
-        """Estimate the tilted density at the lowest loss that has a density."""
-        law = _law(self, _size(tilt))
-        lowest, value = math.inf, 0.0
-        for piece in law.pieces:
-            t = np.array([piece.low, piece.high])
-            place = piece.loss(t)
-            if float(place.min()) < lowest:
-                k = int(np.argmin(place))
-                lowest = float(place[k])
-                slope = max(float(piece.slope(t)[k]), 1e-300)
-                value = math.exp(min(float(piece.log_p(t)[k]), 300.0)) / slope
-        log_mgf = float(self.moments(np.array([tilt]))[0][0])
-        return value * math.exp(min(tilt * lowest - log_mgf, 300.0)) if value else 0.0
-
-    def density_decay(self, tilt: float, edges: Array) -> Array:
-        """Bound |E e^{zL}| over the density, over e^{K(tilt)}, from each height on [PA-2]."""
-        tilted = _tilt_density(self, tilt, 0.0)
-        _, _, rough, share = tilted.density
-        return np.minimum(rough / edges, share) * (1 + 1e-9) + tilted.lost
+        moves = np.full(len(place), 8 * UNIT) if law.moves is None else law.moves[order]
+        return PointMasses(place, log_mass, law.relative, float(np.max(moves * np.abs(place))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,30 +300,13 @@ class PointMasses:
         place: losses in increasing order.
         log_mass: logarithms of their masses under P.
         relative: bound on the relative error of each mass.
+        place_error: bound on the error of each loss.
     """
 
     place: Array
     log_mass: Array
     relative: float
-
-
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """Hold the shares of atoms and density in a distribution under a tilt, accurate to rounding.
-
-    Mean and variance are estimates.
-
-    Args:
-        log_mgf: K(tilt).
-        atoms, density: shares, which add to 1.
-        mean, variance: of atoms and density, shape (2,).
-    """
-
-    log_mgf: float
-    atoms: float
-    density: float
-    mean: Array
-    variance: Array
+    place_error: float
 
 
 def _range(law: PiecewiseDistribution) -> tuple[float, float]:
@@ -313,21 +319,20 @@ def _nodes_of_law(
     law: PiecewiseDistribution,
     tilt: float,
     step: float,
-    origin: float,
     scale: float,
     atoms: tuple[Array, Array, Array],
 ) -> Discretization:
-    """Return atoms (loss, exponent, log mass), and nodes in panels at ``origin`` + n ``step``."""
+    """Return atoms (loss, exponent, log mass), and nodes in panels at n ``step``."""
     loss, exponent, size = ([part] for part in atoms)
     tail = 1e-290
     for piece in law.pieces:
         edges, left_out, move = _panels(piece, tilt, 0.0, RULE[1])
         tail += math.exp(min(left_out - scale, 700.0))
         ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
-        first, last = ((x - origin) / step for x in ends)
+        first, last = (x / step for x in ends)
         cells(RULE[0] * (last - first))
         charge(2000 * (last - first))
-        grid = origin + step * np.arange(math.floor(first) + 1, math.ceil(last))
+        grid = step * np.arange(math.floor(first) + 1, math.ceil(last))
         inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
         inner = inner[(inner > edges[0]) & (inner < edges[-1])]
         edges = np.unique(np.concatenate([edges, inner]))
@@ -335,10 +340,10 @@ def _nodes_of_law(
         order = _order(width, move * width, piece.distance)
         cells(len(edges) * order)
         charge(CALL + 250 * len(edges) * order)
-        t, log_share = _nodes(edges, order)
+        t, gauss = panel_nodes(edges, order)
         loss.append(piece.loss(t))
         size.append(piece.log_p(t))
-        exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
+        exponent.append(tilt * loss[-1] + size[-1] + np.log(gauss) - scale)
     losses, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
     keep = exponents > exponents.max() - 700
     order = np.argsort(losses[keep], kind="stable")
@@ -366,6 +371,7 @@ class _Tilted:
     error: float  # relative error of e^K
     blur: float  # mean relative error of p
     sway: float  # mean of |loss| times the relative error of p
+    turn: float  # mean error of the atoms' losses, where it is more than a few units
     atoms: float  # the share of the atoms
     lost: float
     mean: float
@@ -466,30 +472,12 @@ class _RoughNodes:
             edges, _, _ = _panels(piece, size, 0.0, RULE[1], math.inf)
             if len(edges) > 400:
                 return None
-            t, log_share = _nodes(edges, 12)
+            t, gauss = panel_nodes(edges, 12)
             places.append(piece.loss(t))
-            logs.append(piece.log_p(t) + log_share)
+            logs.append(piece.log_p(t) + np.log(gauss))
         place, log_p = np.concatenate(places), np.concatenate(logs)
         finite = np.isfinite(place) & np.isfinite(log_p)
         return _RoughNodes(place[finite], log_p[finite], infinite if law.normalized else None)
-
-    def shares(self, tilt: float, atoms: int) -> tuple[float, ...]:
-        """Estimate K, the shares of the atoms and the others, their means, and their variances."""
-        charge(CALL + 50 * len(self.place))
-        g = tilt * self.place + self.log_p
-        top = float(g.max())
-        weight = np.exp(g - top)
-        parts = slice(atoms), slice(atoms, None)
-        sums = [float(weight[part].sum()) for part in parts]
-        total = sum(sums)
-        means: list[float] = []
-        variances: list[float] = []
-        for part, size in zip(parts, sums, strict=True):
-            means.append(_dot(weight[part], self.place[part]) / size)
-            away = (self.place[part] - means[-1]) ** 2
-            variances.append(_dot(weight[part], away) / size)
-        k = top + math.log(total)
-        return k, sums[0] / total, sums[1] / total, *means, *variances
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Estimate K, mean, and variance under each tilt."""
@@ -521,9 +509,9 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         order, most = LONG_RULE if reach > 200 else RULE
         edges, left_out, _ = _panels(piece, tilt, reach, most)
         cells(len(edges) * order)
-        t, log_share = _nodes(edges, order)
+        t, gauss = panel_nodes(edges, order)
         places.append(piece.loss(t))
-        plain.append(piece.log_p(t) + log_share)
+        plain.append(piece.log_p(t) + np.log(gauss))
         dropped.append(left_out)
     place, log_plain = np.concatenate(places), np.concatenate(plain)
     move = tilt * place
@@ -534,6 +522,10 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
     p = weight / total
     finite = np.isfinite(log_plain)
     exponents = np.where(finite, np.abs(move) + np.abs(np.where(finite, log_plain, 0.0)), 0.0) + 8
+    moves = np.zeros(len(place))
+    if law.moves is not None:
+        moves[: len(law.moves)] = law.moves
+    exponents += np.abs(move) * moves / UNIT
     spread = _dot(p, exponents) + abs(top) + len(p)
     if law.normalized and abs(top) < 5:
         # M - 1 to relative accuracy: all finite losses have the mass 1 - infinite.
@@ -565,6 +557,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         2 * (share + lost),
         _dot(p, rough),
         _dot(p, rough * np.abs(place)),
+        _dot(p, moves * np.abs(place)),
         float(p[: len(law.loss)].sum()),
         lost,
         mean,
@@ -622,16 +615,16 @@ def _panels(
     return nodes, dropped, steepest
 
 
-def _nodes(edges: Array, order: int) -> tuple[Array, Array]:
-    """Return Gauss-Legendre nodes between the edges, and the logarithms of their weights."""
-    node, weight = _rule(order)
-    width = np.diff(edges)
-    t = (edges[:-1, None] + width[:, None] * node).ravel()
-    return t, (np.log(width)[:, None] + np.log(weight)).ravel()
+def panel_nodes(edges: Array, order: int) -> tuple[Array, Array]:
+    """Return Gauss-Legendre nodes between the edges, and their weights."""
+    node, weight = rule(order)
+    width = np.diff(edges)[:, None]
+    return (edges[:-1, None] + width * node).ravel(), (width * weight).ravel()
 
 
 @array_cache
-def _rule(order: int) -> tuple[Array, Array]:
+def rule(order: int) -> tuple[Array, Array]:
+    """Return Gauss-Legendre nodes on (0, 1), and their weights."""
     node, weight = np.polynomial.legendre.leggauss(order)
     return (node + 1) / 2, weight / 2
 

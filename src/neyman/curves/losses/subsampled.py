@@ -30,6 +30,8 @@ from neyman.curves.losses.piecewise_analytic import (
     Piece,
     PiecewiseAnalyticLoss,
     PiecewiseDistribution,
+    UprightEnd,
+    upright_ends,
 )
 from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
@@ -311,6 +313,13 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> SubsampledLoss:
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
+    def upright(self) -> tuple[UprightEnd, ...]:
+        if not isinstance(self.inner, LaplaceLoss):
+            return ()
+        a, sign = self.inner.epsilon, 1 if self.removed else -1
+        low, high = (sign * _g(np.array([-a, a]), self.rate)).tolist()
+        return upright_ends((-a, a), (low, high), self.rate, 1 + self.removed, -a / 2)
+
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss: g(l) under the mixture, or -g(l) under Q.
 
@@ -396,6 +405,14 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         """Return this loss: its trade-off curve C_p(f) is symmetric."""
         return self
 
+    def upright(self) -> tuple[UprightEnd, ...]:
+        if not isinstance(self.inner, LaplaceLoss):
+            return ()
+        a, p = self.inner.epsilon, self.share
+        top = float(_g(np.array([a]), p)[0])
+        up = upright_ends((0.0, a), (0.0, top), p, 2, -a / 2)
+        return up + upright_ends((0.0, a), (0.0, -top), p, 1, -a / 2)
+
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss.
 
@@ -478,7 +495,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
         g(l) = log(1 - q + q e^l).
         """
-        a = float(self.inner.supremum)
+        a = _up(float(self.inner.supremum))
         if math.isinf(a):
             return math.inf
         return _up(float(np.diff(_g(np.array([-a, a]), self.rate))[0]), 16)
@@ -503,20 +520,33 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> ReplaceOneSubsampledLoss:
         return self
 
+    def upright(self) -> tuple[UprightEnd, ...]:
+        if not isinstance(self.inner, LaplaceLoss):
+            return ()
+        a, q = self.inner.epsilon, self.rate
+        far, near = _g(np.array([-a, a]), q).tolist()
+        # Right of the middle, e^g is e^{far} times that of the mixture, left of it e^{far} itself.
+        up = upright_ends((-a, a), (0.0, near - far), q, 2, -a / 2)
+        return up + upright_ends((-a, a), (0.0, far - near), q, 1, far - a / 2)
+
     def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of the loss, by the outcome t. The unmoved noise has center 0."""
         if isinstance(self.inner, GaussianLoss):
             piece = _opposite_gaussians(self.inner.mu, self.rate, size)
             return PiecewiseDistribution(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
         a, q = self.inner.epsilon, self.rate
-        low, high = _g(np.array([-a, a]), q)
+        ends = np.array([-a, a])
+        low, high = _g(ends, q)
         log_mass = -a - math.log(2)
+        # g(a) and -g(-a) are positive, so their sum errs by no more. `_moves` covers its rounding.
+        moved = float(_moves(ends, np.array([low, high]), q).max())
         return PiecewiseDistribution(
             np.array([low - high, high - low]),
             log_mass + np.array([low, high]),
             _opposite_laplaces(a, q),
             (),
             _units(np.array([low, high])) * UNIT,
+            moves=np.full(2, moved),
         )
 
 

@@ -78,11 +78,14 @@ class Conjugate:
         """Return True if this level is at least the smallest prepared level."""
         return bool(ndtri_exp(log_level) >= self.z[-1])
 
+    def minima(self, log_levels: Array) -> Array:
+        """Estimate the epsilon at which each level's g is smallest."""
+        star = cast(Array, np.interp(-ndtri_exp(log_levels), -self.z, self.place))
+        return np.where(np.isfinite(star), star, self.place[0])
+
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Return certified bounds on log power; a lower bound is -inf if none is proven."""
-        z = ndtri_exp(log_levels)
-        star = cast(Array, np.interp(-z, -self.z, self.place))
-        star = np.where(np.isfinite(star), star, self.place[0])
+        z, star = ndtri_exp(log_levels), self.minima(log_levels)
         spacing = self.place[1] - self.place[0]
         # d log level / d epsilon, from dz / d epsilon: the normal hazard is about |z| or 1.
         drop = cast(Array, np.interp(-z, -self.z, -np.gradient(self.z, spacing)))

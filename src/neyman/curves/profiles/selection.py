@@ -84,7 +84,7 @@ def select(composition: Composition) -> Profile:
     - 94: Gaussian steps on samples whose normals hardly overlap: a mean over counts.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
     - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
-    - 97: equal losses with atoms and a bounded density, too few for the contour alone.
+    - 97: equal losses with atoms and a bounded density: bent contours, or lines for many.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.
 

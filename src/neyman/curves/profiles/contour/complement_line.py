@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -46,6 +48,8 @@ SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # positions between line and pole, for
 TILT_GRID = np.linspace(-1, 1, 41)
 CLOSER = (1e-2, 1e-3, 1e-4)  # distances between the points of a parabola
 POINT_DISTANCES = 10.0 ** np.arange(-7, 0)  # distances between the three points
+# Distances from a bend, on both sides.
+BEND_DISTANCES = np.concatenate([-POINT_DISTANCES[::-1], [0.0], POINT_DISTANCES])
 UNKNOWN = -math.inf, 0.0
 
 Gain = Callable[[Array], tuple[Array, Array]]
@@ -97,10 +101,22 @@ class ComplementLine:
         return value if value > -1e300 else 0.0
 
 
+class MissLine(Protocol):
+    """Describe what bounds 1 - delta near an epsilon."""
+
+    def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
+        """Return certified bounds on log(1 - delta) at each epsilon, shape (m,)."""
+        ...
+
+    def near(self, epsilon: float) -> float:
+        """Estimate log(1 - delta) to scale floats; 0 if unknown."""
+        ...
+
+
 @array_cache
 def complement_line(losses: LineSum, epsilon: float) -> ComplementLine | None:
-    """Return a line with narrow bounds at an epsilon, or None if it needs too many nodes."""
-    c = _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
+    """Return a line that suits an epsilon, or None if it needs too many nodes."""
+    c = complement_saddle(losses, epsilon)
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
     for _ in range(LIMITS.lines):
@@ -117,8 +133,22 @@ def complement_line(losses: LineSum, epsilon: float) -> ComplementLine | None:
     return best
 
 
+def complement_saddle(losses: LineSum, epsilon: float) -> float:
+    """Estimate the c in (-1, 0) at which the terms of 1 - delta have their saddle."""
+    return _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
+
+
+LineAt = Callable[[float], MissLine | None]
+BendNear = Callable[[float], float] | None
+
+
 def log_type_two_error(
-    losses: LineSum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
+    losses: LineSum,
+    log_level: float,
+    reverse: Profile,
+    lines: list[MissLine] | None = None,
+    line_at: LineAt | None = None,
+    bend_near: BendNear = None,
 ) -> Interval:
     """Bound log(1 - power) at a level [C-10].
 
@@ -127,14 +157,17 @@ def log_type_two_error(
         log_level: below 0, finite.
         reverse: profile of the reversed losses, for levels near 1.
         lines: lines of earlier levels, for reuse. New lines are appended.
+        line_at: returns a line for an epsilon; a vertical line by default.
+        bend_near: returns the epsilon next to another at which the profile has a bend, if any.
     """
     if log_level > LIMITS.high_log_level:
         missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
-        return _from_reverse(reverse, log_level, missing)
+        return _from_reverse(reverse, log_level, missing, bend_near)
     lines = [] if lines is None else lines
+    line_at = line_at or partial(complement_line, losses)
     c = _crossing(lambda c: _log_rejected(losses, c) - log_level)
     star, spread = _mean(losses, c), _deviation(losses, c)
-    line = _suitable(lines, losses, star)
+    line = _suitable(lines, line_at, star)
     if line is None:
         return UNKNOWN
     base = line.near(star)
@@ -144,39 +177,41 @@ def log_type_two_error(
         LIMITS.line_width,
         0.0,
     ):  # if 1 - delta and the level cancel, use the most accurate line
-        closer = _suitable(lines, losses, star, width)
+        closer = _suitable(lines, line_at, star, width)
         if closer is None:
             break
-        least, most = _on_line(closer, star, log_level)
+        least, most = _on_line(closer, star, log_level, bend_near)
         low, high = max(low, least), min(high, most)
         if high - low < LIMITS.error_width:
             break
     return low, high
 
 
-def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
+def _on_line(line: MissLine, star: float, log_level: float, bend_near: BendNear = None) -> Interval:
     base = line.near(star)
-    low, high = _largest(lambda e: _gain(line, e, log_level, base), star)
+    low, high = _largest(lambda e: _gain(line, e, log_level, base), star, bend_near)
     slack = 4 * UNIT * abs(base)
     return low + base - slack, high + base + slack
 
 
 def _suitable(
-    lines: list[ComplementLine], losses: LineSum, epsilon: float, width: float = LIMITS.line_width
-) -> ComplementLine | None:
-    """Return a stored line with bounds narrower than ``width`` at this epsilon, else a new line."""
+    lines: list[MissLine], line_at: LineAt, epsilon: float, width: float = LIMITS.line_width
+) -> MissLine | None:
+    """Return a stored line whose bounds are narrower than ``width``, else a new line."""
     for line in reversed(lines):
         low, high = line.log_complement(np.array([epsilon]))
         if low[0] > -math.inf and high[0] - low[0] < width:
             return line
-    line = complement_line(losses, epsilon)
+    line = line_at(epsilon)
     if line is not None:
         lines[: len(lines) + 1 - LIMITS.stored_lines] = []
         lines.append(line)
     return line
 
 
-def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
+def _from_reverse(
+    reverse: Profile, log_level: float, missing: float, bend_near: BendNear = None
+) -> Interval:
     """Bound log(1 - power) by the largest e^eps (1 - level - delta'(-eps)) of the reversed pair.
 
     ``missing`` is an estimate of the least delta', that of the reversed pair. A smaller 1 - level
@@ -193,7 +228,7 @@ def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interva
         return low - np.abs(low) * 4 * UNIT, high + np.abs(high) * 4 * UNIT
 
     near = reverse.epsilon_near(math.log(missing + (share - missing) / math.e))
-    low, high = _largest(gain, _best(gain, -near, 0.5 * near))
+    low, high = _largest(gain, _best(gain, -near, 0.5 * near), bend_near)
     return low, min(high, 0.0)
 
 
@@ -209,7 +244,46 @@ def _best(gain: Gain, star: float, scale: float) -> float:
     return star
 
 
-def _largest(gain: Gain, star: float) -> Interval:
+def _largest(gain: Gain, star: float, bend_near: BendNear = None) -> Interval:
+    """Bound the log of the largest ``gain``, from values at ``star``, around it, and at a bend."""
+    low, high = _largest_at(gain, star)
+    if bend_near is not None and not high - low <= LIMITS.error_width:
+        below, above = _largest_around(gain, bend_near(star))
+        low, high = max(low, below), min(high, above)
+    return low, high
+
+
+def _largest_around(gain: Gain, bend: float) -> Interval:
+    """Bound the log of the largest ``gain`` from chords on both sides of a bend.
+
+    Gain is concave in t = e^epsilon, so it is below its extended chords. Between two points, it is
+    below the chord extended from the left and the chord extended from the right.
+    """
+    epsilon = bend + BEND_DISTANCES
+    t = np.expm1(epsilon - bend)  # exact differences, over e^bend, less 1
+    low, high = gain(epsilon)
+    if not low.max() > 0:
+        return -math.inf, math.inf
+    size = np.diff(t)
+    steepest = (high[1:] - low[:-1]) / size  # upper bounds on the slopes of chords
+    flattest = (low[1:] - high[:-1]) / size
+    a, b, width = steepest[:-2], flattest[2:], size[1:-1]
+    start, end = high[1:-2], high[2:-1]
+    with np.errstate(all="ignore"):
+        cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
+    inner = np.maximum.reduce(
+        [np.minimum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
+    )
+    # As in `Conjugate.chords`, differences of larger numbers err by units of these [DU-2].
+    slack = 64 * UNIT * (np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width)
+    # If the second chords from the ends rise to the inside, gain is smaller beyond them.
+    outer = float(max(high[1], high[-2])) if flattest[1] >= 0 >= steepest[-2] else math.inf
+    most, least = max(float((inner + slack).max()), outer), float(low.max())
+    rounding = 4 * UNIT * (1 + abs(math.log(least)))
+    return math.log(least) - rounding, math.log(most) + rounding if most < math.inf else math.inf
+
+
+def _largest_at(gain: Gain, star: float) -> Interval:
     """Bound the log of the largest ``gain``, from its values at ``star`` and around it."""
     for distance in CLOSER:
         star = _vertex(gain, star, distance)
@@ -239,10 +313,8 @@ def _vertex(gain: Gain, star: float, distance: float) -> float:
     return star + distance * min(max(move, -1.0), 1.0)
 
 
-def _gain(
-    line: ComplementLine, epsilon: Array, log_level: float, base: float
-) -> tuple[Array, Array]:
-    """Bound (1 - delta - e^eps level) / e^base at each epsilon."""
+def _gain(line: MissLine, epsilon: Array, log_level: float, base: float) -> tuple[Array, Array]:
+    """Bound 1 - delta - e^eps level, divided by e^base."""
     below, above = (v - base for v in line.log_complement(epsilon))
     taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
     size = 2 + np.abs(epsilon) + abs(log_level) + abs(base)

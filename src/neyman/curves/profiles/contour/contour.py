@@ -17,7 +17,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
 from neyman.curves.profiles.combination import CascadeProfile, group_profile
 from neyman.curves.profiles.contour.complement_line import LIMITS as COMPLEMENT_LIMITS
-from neyman.curves.profiles.contour.complement_line import ComplementLine, log_type_two_error
+from neyman.curves.profiles.contour.complement_line import MissLine, log_type_two_error
 from neyman.curves.profiles.contour_line import (
     CHERNOFF_POWERS,
     Line,
@@ -136,7 +136,7 @@ class ContourProfile(Profile):
         self._lines: list[
             tuple[ContourLines, float, float]
         ] = []  # lines, their epsilons and widths
-        self._complement_lines: list[ComplementLine] = []
+        self._complement_lines: list[MissLine] = []
         self._most_below: dict[int, Array] = {}  # bounds on K(-a), by the number of powers a
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -391,9 +391,12 @@ class ContourProfile(Profile):
             gained = log_levels + self._supremum
             size = np.where(np.isfinite(log_levels), np.abs(log_levels), 0.0)
             slack = 8 * UNIT * (1 + self._supremum + size)
+            high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
+            # The supremum may be above the largest loss: by 28 units, and by 8 of an inner loss.
+            # Where only the largest loss is rejected, no inner loss exceeds |log level|.
+            slack = 64 * UNIT * (1 + self._supremum + size)
             all_top = gained <= self._log_top - slack
             low = np.where(all_top, np.maximum(low, gained - slack), low)
-            high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
         return np.maximum(low, least_power), np.minimum(high, 0.0)
 
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
