@@ -408,7 +408,7 @@ def test_entries_hold_what_was_said(ledger: Ledger):
         (
             "zcdp",
             3,
-            "asked for 3 zCDP rho, and 2 of 2 is left: 1 too much. Gaussian noise with variance 1.5",
+            "asked for 3 zCDP rho, and 2 of 2 is left: 1 too much. Gaussian noise with varian",
         ),
         (
             "gdp",

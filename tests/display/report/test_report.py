@@ -668,6 +668,22 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
         assert said in text, said
 
 
+def test_a_table_of_quantiles_has_its_published_cells_and_no_least_error():
+    """Four medians follow from counts in 20 bins, whose least error is not that of a median."""
+    receipt = a_receipt()
+    noise = {"type": "DiscreteGaussian", "sigma_squared": "9", "sensitivity": [[1, 1]]}
+    receipt["plan"] = {
+        "query": [
+            {"name": "ages", "measure": "median", "column": "age", "edges": [0, 20, 40, 60, 80, 99]}
+        ]
+    }
+    receipt["mechanisms"] = [an_entry("ages", "all", "1", cells=20, mechanism=noise)]
+    receipt["tables"] = [{"query": "ages", "level": "all", "path": "tables/a.csv", "cells": 4}]
+    text = text_of(receipt, {"ages.all": a_table([31, 40, 52, 47])})
+    assert "ages overall (4 cells)" in text
+    assert "ages, overall 4 43.5 ± 5 0% 0% – Values and margins" in text
+
+
 def test_a_report_says_that_a_place_is_a_whole_path():
     receipt = a_receipt()
     receipt["plan"] = {

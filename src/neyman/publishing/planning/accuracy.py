@@ -139,7 +139,7 @@ def errors(
                 name,
                 level,
                 query.measure,
-                entries[0].cells,
+                _published_cells(query, entries[0].cells),
                 standard_error(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 by_rows,
@@ -151,6 +151,13 @@ def errors(
             )
         )
     return tuple(tables)
+
+
+def _published_cells(query: Query, cells: int | None) -> int | None:
+    """Return the number of published cells, of noisy ``cells``. Quantiles need one per bin."""
+    if cells is None or not (query.ranked and query.bins) or query.inverse_sensitivity:
+        return cells
+    return cells // (len(query.bins) - 1) * len(query.quantiles)
 
 
 def _gap(
