@@ -684,6 +684,17 @@ def test_a_table_of_quantiles_has_its_published_cells_and_no_least_error():
     assert "ages, overall 4 43.5 ± 5 0% 0% – Values and margins" in text
 
 
+def test_a_report_states_no_least_error_of_a_number_of_distinct_keys():
+    """Of four keys, a constant 2 is off by 2 at most, whatever the noise of the release."""
+    receipt = a_receipt()
+    noise = {"type": "DiscreteGaussian", "sigma_squared": "9000", "sensitivity": [[1]]}
+    entry = an_entry("kinds", "all", "1", cells=1, measure="distinct", mechanism=noise)
+    receipt["plan"] = {"query": [{"name": "kinds", "measure": "distinct", "column": "race"}]}
+    receipt["mechanisms"] = [entry]
+    text = text_of(receipt, {"kinds.all": a_table([4], 156)})
+    assert "kinds, overall 1 4 ± 156 0% 0% – Values and margins" in text
+
+
 def test_a_report_says_that_a_place_is_a_whole_path():
     receipt = a_receipt()
     receipt["plan"] = {

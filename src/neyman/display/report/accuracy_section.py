@@ -193,7 +193,7 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     """
     (part, *others) = entries
     mechanism = part.mechanism or {}
-    if others or part.delta is not None:
+    if others or part.delta is not None or part.measure == "distinct":
         return "–"
     queries = [query for query in receipt.plan.get("query", ()) if query["name"] == part.query]
     if any("detail" in query or is_quantile(query) for query in queries):

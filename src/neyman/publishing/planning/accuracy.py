@@ -174,6 +174,8 @@ def _gap(
     relation = plan.unit.neighboring
     if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
         return None
+    if query.measure == "distinct":  # the bounds are for numbers without a largest value
+        return None
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
         return None
     rho = sum((entry.squared / (2 * noise[entry.measure]) for entry in entries), Fraction(0))
