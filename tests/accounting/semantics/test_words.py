@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import mpmath
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from neyman.accounting.semantics import sentences as words
@@ -194,6 +194,21 @@ def test_a_finding_is_never_less_often_right_than_computed(level, above, prior):
     exact = prior * b / (prior * b + (1 - prior) * a)
     assert exact <= read(match[1])
     assert words.posterior(level, power, prior) == exact
+
+
+@given(levels, probabilities, st.floats(1e-6, 0.999999))
+@example(0.05, 0.25, 0.12301)
+def test_a_finding_also_holds_at_the_prior_that_it_states(level, above, prior):
+    """At a prior of 12.301%, "if 12.4% of such claims are true" had a limit that 12.4% exceeds."""
+    power = max(level, above)
+    said = words.finding(level, power, prior)
+    stated = re.match(r"If (\S+%) of such claims are true", said)
+    assume(stated is not None)
+    limit = re.search(r"correct at most (\S+%) of the time", said)
+    assert stated
+    assert limit
+    a, b, p = decimal(level), decimal(power), read(stated[1])
+    assert p * b / (p * b + (1 - p) * a) <= read(limit[1])
 
 
 def test_findings_at_the_usual_priors():
