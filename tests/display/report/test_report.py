@@ -500,10 +500,10 @@ def test_no_number_on_the_page_favors_the_release(level, above, tv):
     row = re.search(r"even odds \(at most\) ([\d.]+)% ([\d.]+)% ([\d.]+)% ([\d.]+)% Risk", text)
     assert row
     level_said, guess, power_said, right = (Fraction(x) / 100 for x in row.groups())
-    assert level_said <= a
-    assert guess <= a
+    assert a * Fraction(999, 1000) <= level_said <= a
+    assert guess == level_said
     assert power_said >= b
-    assert right >= b / (a + b)
+    assert right >= b / (level_said + b)
 
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>&amp;'</style>"

@@ -160,7 +160,7 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
         For .05, .25 and 1/2: "At even odds, a positive result of this test is correct at most 83.4%
         of the time." The percentage is rounded up.
     """
-    text = finding_right(prior, percent(posterior(level, power, prior)))
+    text = finding_right(prior, percent(posterior(given_level(level), power, prior)))
     return text if capital else text[0].lower() + text[1:]
 
 
