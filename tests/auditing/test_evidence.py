@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from fractions import Fraction
 
 import mpmath as mp
@@ -504,3 +505,14 @@ def test_no_count_of_coins_is_refuted_below_its_exact_chance():
             assert not Guesses(m, g, c, chance).refutes(float)
         if c == g:
             assert Guesses(m, g, c, below * (1 + 1e-12)).refutes(float)
+
+
+@pytest.mark.parametrize("miss", ["4e-13", "1e-30", "0.005", "1/3"])
+def test_a_sentence_never_states_more_confidence_than_the_evidence_has(miss):
+    """A confidence of 1 - 4e-13 was written as one of 1 - 1e-15."""
+    confidence = 1 - Fraction(miss)
+    shown = ny.audit.one_run(canaries=100, guesses=100, correct=90, confidence=confidence)
+    said = re.match(r"With ([\d.]+)% confidence", shown.sentence())
+    assert said
+    stated = Fraction(said[1]) / 100
+    assert confidence - Fraction(1, 10**12) <= stated <= confidence

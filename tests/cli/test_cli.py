@@ -377,6 +377,13 @@ def test_answers_of_account_hold_both_ends(tmp_path):
     assert answers["delta"]["lower"] < answers["delta"]["upper"]
 
 
+def test_account_prints_each_level_in_full(tmp_path):
+    """At 0.0123457, the level rounded to six digits, the power exceeds the printed bound."""
+    said = neyman("account", "Gaussian(sigma=1)", "--level", "0.012345678", cwd=tmp_path).stdout
+    assert "power(level=0.012345678)" in said
+    assert "power(level=0.0001)" in said
+
+
 def test_account_shows_suprema_only_near_the_nearest_gaussian(tmp_path):
     """Rare losses decide those of a training run; the JSON answer has all."""
     training = "Gaussian(sigma=0.8).subsample(rate=0.01) * 1000"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -99,6 +100,21 @@ def test_a_check_says_how_far_off_the_tables_will_be(plan):
     assert "consistent" in said
     content = json.loads(asked("plan", "check", plan, "--json"))["errors"]
     assert {error["table"] for error in content} >= {"total.state", "mean age.all"}
+
+
+def test_an_error_that_a_check_limits_is_never_rounded_down(plan):
+    """Under "at most", each error and half width is at least the one in the JSON."""
+    said = asked("plan", "check", plan).partition("at most, if")[2]
+    errors = json.loads(asked("plan", "check", plan, "--json"))["errors"]
+    exact = [
+        (row["standard_error"], row["half_width_90"])
+        for error in errors
+        for row in error["by_rows"]
+    ]
+    shown = re.findall(r"([\d.,]+)\s+\(±\s+([\d.,]+)\)", said)
+    for texts, numbers in zip(shown, exact, strict=True):
+        for text, number in zip(texts, numbers, strict=True):
+            assert number <= float(text.replace(",", "")) <= 1.01 * number
 
 
 def test_a_check_says_what_each_named_attack_can_reach(plan):

@@ -11,6 +11,7 @@ import pickle
 import re
 from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -407,9 +408,14 @@ def test_entries_hold_what_was_said(ledger: Ledger):
         (
             "zcdp",
             3,
-            "asked for 3 zCDP rho, and 2 of 2 is left: 1 too much. Noise with variance 1.5",
+            "asked for 3 zCDP rho, and 2 of 2 is left: 1 too much. Gaussian noise with varian",
         ),
-        ("gdp", "2.00001", "0.00001 too much. Noise with variance 1.01 times as large would fit."),
+        (
+            "gdp",
+            "2.00001",
+            "0.00001 too much. Gaussian noise with variance 1.01 times as large, or other noise "
+            "with a scale 1.01 times as large, would fit.",
+        ),
         (
             "pure",
             8000,
@@ -429,6 +435,33 @@ def test_a_refusal_says_what_would_fit(place: str, currency: str, charge, text: 
     assert factor
     assert 2 * Fraction(factor[1]) >= refusal.value.requested
     assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
+
+
+def _renyi_of_laplace(epsilon: float) -> float:
+    return math.log(8 / 15 * math.exp(7 * epsilon) + 7 / 15 * math.exp(-8 * epsilon)) / 7
+
+
+LAPLACE_COSTS = {
+    "pure": lambda epsilon: epsilon,
+    "zcdp": lambda epsilon: epsilon * math.tanh(epsilon / 2),
+    "gdp": lambda epsilon: (2 * NormalDist().inv_cdf(1 / (1 + math.exp(-epsilon)))) ** 2,
+    "renyi:8": _renyi_of_laplace,
+}
+
+
+@pytest.mark.parametrize("currency", LAPLACE_COSTS)
+@pytest.mark.parametrize("epsilon", [0.5, 10.0])
+def test_laplace_noise_with_the_scale_that_a_refusal_names_fits(currency: str, epsilon: float):
+    """At a variance in the ratio of asked to left, Laplace noise of epsilon 10 costs too much."""
+    cost = LAPLACE_COSTS[currency]
+    asked = Fraction(cost(epsilon))
+    refusal = str(BudgetRefused("census@1", currency, asked, asked / 9, asked))
+    scale = re.search(r"scale (\S+) times as large", refusal)
+    assert scale
+    assert cost(epsilon / float(scale[1])) <= math.nextafter(asked / 9, math.inf)
+    if "variance" in refusal:
+        assert cost(epsilon / 3) > asked / 9
+        assert "Gaussian noise with variance" in refusal
 
 
 def test_a_refusal_where_nothing_is_left(ledger: Ledger):

@@ -72,8 +72,12 @@ class Currency(ABC):
     unit_format: ClassVar[str]
     """Name of one unit, with the fields in braces."""
 
-    noise_size: ClassVar[str] = "variance"
-    """The measure of noise that is proportional to 1 / amount."""
+    larger_noise: ClassVar[str] = (
+        "Gaussian noise with variance {0} times as large, or other noise with a scale {0} times as "
+        "large,"
+    )
+    """Noise that costs at most 1 / {0} of the amount. Laplace noise needs the scale: of a small
+    amount its cost is that of its squared epsilon, and of a large one that of its epsilon."""
 
     exact: ClassVar[bool] = False
     """True if the price of a mechanism is computed without rounding."""
@@ -133,7 +137,7 @@ class PureEpsilon(Currency):
 
     kind = "pure"
     unit_format = "epsilon"
-    noise_size = "a scale"
+    larger_noise = "Noise with a scale {0} times as large"
 
     def price(self, costs: Costs) -> Amount:
         """Return the pure-DP epsilon."""

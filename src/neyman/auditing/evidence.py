@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import ndtri
 
+from neyman.accounting.semantics.digits import number
 from neyman.auditing.one_run_bounds import Guesses, polygon_level
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.display.plots.direct_labels import COLORS, PALE, fresh
@@ -124,9 +125,7 @@ class Evidence(ABC):
         Args:
             claim: as for `refutes`, or None for the largest refuted epsilon.
         """
-        sure = format(float(100 * self.confidence), ".12g")
-        if sure == "100":
-            sure = directed(math.nextafter(100.0, 0.0), 15, up=False)
+        sure = number(100 * self.confidence, 12, up=False)
         if claim is not None:
             name = "the claimed curve" if isinstance(claim, Tradeoff) else repr(claim)
             if self.refutes(claim):

@@ -152,7 +152,8 @@ def account(
                 mu = {"gdp": bound.upper, "zcdp": math.sqrt(2 * bound.upper)}.get(name)
                 if mu is not None and not mu <= MAX_MU_RATIO * nearest.mu.upper < math.inf:
                     continue  # the nearest Gaussian curve says more if rare losses decide
-                where = ", ".join(f"{k}={v:g}" for k, v in at.items())
+                # In full: a rounded level beside a bound of nine digits states a false bound.
+                where = ", ".join(f"{k}={float(v)!r}".removesuffix(".0") for k, v in at.items())
                 table.add_row(
                     f"{name}({where})",
                     directed(bound.lower, 9, up=False),

@@ -580,7 +580,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
     table = columns("at most, if a cell counts", *(many(n, "row") for n in rows))
     for error in ratios:
         name = f"rank in {error.name}" if error.by_rank else error.name
-        shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
+        shown = [f"{number(e)} (± {number(half)})" for _, e, half in error.by_rows]
         table.add_row(name, *shown)
     out.print()
     out.print(table)
@@ -592,10 +592,6 @@ def _gap(error: TableError) -> str:
         return ""
     times = number(error.gap)
     return f"{times} ({error.by_rows[-1][0]:,} rows)" if error.by_rows else times
-
-
-def _few(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _range(ends: tuple[float, float] | None) -> str:

@@ -57,8 +57,7 @@ class BudgetRefused(LedgerError):
         ratio = self.requested / self.left
         up = Context(prec=3, rounding=ROUND_CEILING)
         factor = plain_decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
-        size = Currency.read(self.currency).noise_size
-        return f"Noise with {size} {factor} times as large would fit."
+        return f"{Currency.read(self.currency).larger_noise.format(factor)} would fit."
 
 
 class ChargedError(RuntimeError):

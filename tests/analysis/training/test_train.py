@@ -513,7 +513,7 @@ def test_a_lost_step_is_counted_and_not_drawn_again(tmp_path, monkeypatch):
         trained = call(tmp_path, ledger)
     assert warned[0].filename == __file__
     assert trained.receipt["steps"] == {"run": 9, "lost": 1}
-    assert "1 more steps were charged" in trained.report
+    assert "1 step more was charged, without a result" in trained.report
     assert parameters.shape == (3,)
 
 

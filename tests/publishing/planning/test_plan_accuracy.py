@@ -108,6 +108,7 @@ def test_quantiles_are_told_by_rank():
     )
     fields = {n: error for n, error, _ in ERRORS["ages.all"].by_rows}[1000]
     assert spread / 1000 == pytest.approx(fields, rel=6 / math.sqrt(8000))
+    assert ERRORS["ages.all"].cells == 2  # two quantiles, of five noisy bins
 
 
 def test_consistent_errors_are_those_that_are_published():

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from neyman import notebook
 from neyman.accounting.semantics.digits import delta as delta_text
-from neyman.accounting.semantics.digits import number, percent
+from neyman.accounting.semantics.digits import level_percent, number, percent
 from neyman.curves.tradeoff.guarantees import approximate, gdp, pure, zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 
@@ -263,7 +263,7 @@ def scale_sentence(level: float, power: float) -> str:
     most = census_power(level)
     marks = [(most, f"{CENSUS} {percent(most)}"), (power, f"this {percent(power)}")]
     texts = [text for _, text in sorted(marks)]
-    rate = percent(level, up=False)
+    rate = level_percent(level)
     return (
         f"Scale at a {rate} false positive rate: no information {rate}; {'; '.join(texts)}; the "
         "data themselves 100%."

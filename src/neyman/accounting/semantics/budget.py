@@ -19,7 +19,13 @@ from scipy.special import ndtr, ndtri
 from neyman.accounting.calibrate import Budget
 from neyman.accounting.charge import charge
 from neyman.accounting.semantics.digits import delta as delta_text
-from neyman.accounting.semantics.digits import exact_text, number, percent, short_text
+from neyman.accounting.semantics.digits import (
+    exact_text,
+    level_percent,
+    number,
+    percent,
+    short_text,
+)
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.guarantees import approximate, gdp, zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -348,7 +354,7 @@ class AtMost(PlanBudget):
         """Return the true and the false positive rate in words."""
         return (
             f"a true positive rate of at most {percent(self.power)} at a "
-            f"{percent(self.level, up=False)} false positive rate"
+            f"{level_percent(self.level)} false positive rate"
         )
 
     @property

@@ -136,6 +136,12 @@ def given_level(level: Numeric) -> Fraction:
     return a // unit * unit
 
 
+def level_percent(level: Numeric) -> str:
+    """Return a level, in (0, 1), in percent: in full up to four digits, and rounded down beyond."""
+    exact = given_level(level) * 100
+    return f"{_decimal_text(exact, max(0, 3 - _magnitude(exact)), up=False)}%"
+
+
 def _magnitude(x: Fraction) -> int:
     """Return floor(log10 |x|), exactly."""
     x = abs(x)

@@ -160,7 +160,7 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
         For .05, .25 and 1/2: "At even odds, a positive result of this test is correct at most 83.4%
         of the time." The percentage is rounded up.
     """
-    text = finding_right(prior, percent(posterior(level, power, prior)))
+    text = finding_right(prior, percent(posterior(given_level(level), power, prior)))
     return text if capital else text[0].lower() + text[1:]
 
 
@@ -178,13 +178,13 @@ def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
 
 
 def odds(prior: Numeric) -> str:
-    """Write a prior in words: "at even odds", "if 1 in 100 such claims is true"."""
+    """Write a prior in words, rounded down: "at even odds", "if 1 in 100 such claims is true"."""
     p = proportion("prior", prior)
     if p == Fraction(1, 2):
         return "at even odds"
     if p.numerator == 1:
         return f"if 1 in {p.denominator:,} such claims is true"
-    return f"if {percent(p)} of such claims are true"
+    return f"if {percent(p, up=False)} of such claims are true"
 
 
 def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = "") -> str:

@@ -243,6 +243,9 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             "the time. Guessing would confirm it 5% of the time."
         )
     steps, ledger = receipt.steps, receipt.ledger
+    were = "was" if steps.lost == 1 else "were"
+    many = digits.many(steps.lost, "step")
+    lost = f"- {many} more {were} charged, without a result: a process stopped."
     clip = Fraction(terms["clip"])  # with groups, the root of the sum of the squared clips
     norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
     lines = [
@@ -274,7 +277,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         "",
         f"- {steps.run} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
         f"records in expectation, of {mechanism['n']} declared records.",
-        f"- {steps.lost} more steps were charged, and a stopped process lost their results.",
+        *([lost] if steps.lost else []),
         f"- Gradients were clipped to norm {norm} and rounded to 1/{terms['grid']} of it.",
         "- Rounded Gaussian noise with sigma "
         f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",

@@ -335,12 +335,12 @@ class Desk:
         level, prior, delta = (number_in(question, name) for name in ("level", "prior", "delta"))
         curve, epsilon = guarantee.powers(level)[0], guarantee.epsilon(delta)
         pure = _shortest(guarantee.tradeoff.pure())
-        right = words.posterior(level, power, prior)
+        right = words.posterior(digits.given_level(level), power, prior)
         figures = [
             (
                 "True positive rate (at most)",
                 digits.percent(power),
-                f"guessing: {digits.percent(level, up=False)}",
+                f"guessing: {digits.level_percent(level)}",
             ),
             (
                 "Correct positive results (at most)",
@@ -370,7 +370,7 @@ class Desk:
             how=f"{_CERTIFIED} {guarantee.claim}".strip(),
             figures=figures,
             tradeoff=MarkedCurve(
-                curve, level, power, digits.percent(level, up=False), digits.percent(power)
+                curve, level, power, digits.level_percent(level), digits.percent(power)
             ),
             before=self.before(question),
             posterior=MarkedCurve(

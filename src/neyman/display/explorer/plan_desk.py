@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from neyman.accounting.optimality.table_gap import GAP
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import level_percent
 from neyman.display.explorer.answers import (
     Desk,
     NamedCurve,
@@ -171,7 +172,7 @@ class PlanDesk(Desk):
         """Bound the power of tests of claims about each single attribute."""
         plan, scale = self._split(question)
         level, guarantee = number_in(question, "level"), self.guarantee(question)
-        guessing, holder = words.percent(level, up=False), plan.unit.protects
+        guessing, holder = level_percent(level), plan.unit.protects
         curves: dict[Mechanism, tuple[float, list[Point]]] = {}
         rows: list[list[str]] = []
         named: list[NamedCurve] = []

@@ -11,7 +11,7 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import unit_of_values
-from neyman.display.report.receipt_view import Entries, name, size, tables_of
+from neyman.display.report.receipt_view import Entries, is_quantile, name, size, tables_of
 from neyman.display.report.table_accuracy import Table, TableAccuracy
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node, element
@@ -193,10 +193,10 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     """
     (part, *others) = entries
     mechanism = part.mechanism or {}
-    if others or part.measure == "rank" or part.delta is not None:
+    if others or part.delta is not None or part.measure == "distinct":
         return "–"
-    queries = receipt.plan.get("query", ())
-    if any(query["name"] == part.query and "detail" in query for query in queries):
+    queries = [query for query in receipt.plan.get("query", ()) if query["name"] == part.query]
+    if any("detail" in query or is_quantile(query) for query in queries):
         return "–"
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors

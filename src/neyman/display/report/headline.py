@@ -44,7 +44,7 @@ def strength(receipt: Receipt) -> Node:
     level, power = chosen(receipt)
     census = Fraction(deployments.census_power(float(level)))
     parts = [(x - level) / (1 - level) for x in (power, census)]
-    start = element("span", f"{digits.percent(level, up=False)}: no information")
+    start = element("span", f"{digits.level_percent(level)}: no information")
     ends = element("span", start, element("span", "100%: the data themselves"), class_="ends")
     held = " Claims that an exact total can show have no limit." if receipt.guarantee.held else ""
     return [
@@ -52,7 +52,7 @@ def strength(receipt: Receipt) -> Node:
         ends,
         "An attacker confirms at most ",
         markup.strong(digits.percent(power)),
-        f" of true claims, and {digits.percent(level, up=False)} of false ones.{held} Upright "
+        f" of true claims, and {digits.level_percent(level)} of false ones.{held} Upright "
         f"mark: {deployments.CENSUS}, {digits.percent(census)}. Chosen limit: "
         f"{receipt.budget.sentence}.",
     ]

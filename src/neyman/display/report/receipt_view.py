@@ -16,6 +16,7 @@ from neyman.accounting.semantics.digits import many
 from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS, mu_of_points
 from neyman.display.report import html as markup
 from neyman.elements import Node
+from neyman.publishing.plan.query import MEASURES, Quantiles
 from neyman.publishing.planning.detail_notes import levels_text
 from neyman.publishing.release.receipt_format import (
     MechanismPart,
@@ -70,17 +71,25 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
     """Return the entries of each noisy table, or of each exact table if ``public``.
 
     A count or a sum has one entry, and a mean two. If noisy first counts decide the detail of a
-    query, ``cells`` of its entries is the number of published cells.
+    query, or its quantiles follow from noisy bins, ``cells`` of its entries is the number of
+    published cells.
     """
     tables: dict[tuple[str, str], list[MechanismPart]] = {}
-    detailed = [query["name"] for query in receipt.plan.get("query", ()) if "detail" in query]
-    cells = {(t.query, t.level): t.cells for t in receipt.tables if t.query in detailed}
+    queries = receipt.plan.get("query", ())
+    fewer = [query["name"] for query in queries if "detail" in query or is_quantile(query)]
+    cells = {(t.query, t.level): t.cells for t in receipt.tables if t.query in fewer}
     for entry in receipt.mechanisms:
         if entry.public is public:
             table = entry.query, entry.level
-            shown = entry.model_copy(update={"cells": cells.get(table, entry.cells)})
+            known = entry.cells and cells.get(table, entry.cells)
+            shown = entry.model_copy(update={"cells": known})
             tables.setdefault(table, []).append(shown)
     return list(tables.values())
+
+
+def is_quantile(query: Mapping[str, Any]) -> bool:
+    """Return True if a query of a plan publishes quantiles."""
+    return issubclass(MEASURES[query["measure"]], Quantiles)
 
 
 def place(level: str) -> str:

@@ -59,6 +59,7 @@ _PRIORS = tuple(
 def findings(receipt: receipt_format.Receipt) -> Element:
     """Return the section on how often a positive result is correct, by the claim's prior."""
     level, power = chosen(receipt)
+    level = digits.given_level(level)
     claims = 10_000
     while level * claims < 20 and claims < 10**12:
         claims *= 10
@@ -98,7 +99,7 @@ def findings(receipt: receipt_format.Receipt) -> Element:
         table,
         markup.note(
             "This is for a test with a false positive rate of "
-            f"{digits.percent(level, up=False)}. A stricter test confirms fewer claims, but its "
+            f"{digits.level_percent(level)}. A stricter test confirms fewer claims, but its "
             "positive results can be correct more often: ",
             markup.link("levels", "see other false positive rates"),
             ".",
@@ -248,7 +249,7 @@ def scale(receipt: receipt_format.Receipt) -> markup.Fold:
         here=[mark is here for mark in marks],
         kind="findings",
     )
-    rate = digits.percent(level, up=False)
+    rate = digits.level_percent(level)
     body = markup.blocks(
         markup.paragraph(
             f"The scale is the true positive rate at a {rate} false positive rate. Its ends are a "
@@ -347,12 +348,12 @@ def levels(receipt: receipt_format.Receipt) -> markup.Fold:
     """Return the section with the power at a few levels."""
     rows: list[list[str]] = []
     for point in receipt.guarantee.power:
-        level = proportion(point.level)
+        level = digits.given_level(point.level)
         power = max(level, proportion(point.upper))
         rows.append(
             [
-                digits.percent(level, up=False),
-                digits.percent(level, up=False),
+                digits.level_percent(level),
+                digits.level_percent(level),
                 digits.percent(power),
                 digits.percent(words.posterior(level, power, Fraction(1, 2))),
             ]

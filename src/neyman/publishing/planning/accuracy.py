@@ -139,7 +139,7 @@ def errors(
                 name,
                 level,
                 query.measure,
-                entries[0].cells,
+                _published_cells(query, entries[0].cells),
                 standard_error(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 by_rows,
@@ -151,6 +151,13 @@ def errors(
             )
         )
     return tuple(tables)
+
+
+def _published_cells(query: Query, cells: int | None) -> int | None:
+    """Return the number of published cells, of noisy ``cells``. Quantiles need one per bin."""
+    if cells is None or not (query.ranked and query.bins) or query.inverse_sensitivity:
+        return cells
+    return cells // (len(query.bins) - 1) * len(query.quantiles)
 
 
 def _gap(
@@ -166,6 +173,8 @@ def _gap(
     """
     relation = plan.unit.neighboring
     if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
+        return None
+    if query.measure == "distinct":  # the bounds are for numbers without a largest value
         return None
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
         return None
