@@ -52,7 +52,7 @@ class Limits:
 
     least_step_share: float = 2.0**-60  # smallest share of a Newton step
     sufficient_share: float = 0.1  # share of the fall that a Newton step guarantees
-    # Steps of a search. The most that a search for hard records found is 600.
+    # Steps of a search. The most seen are 800, for 150 features [LM-2].
     steps: int = 1 << 17
     corner_width: float = 0.01  # smallest width of a hinge's corner
 
