@@ -98,6 +98,37 @@ def test_the_fits_of_neighbors_are_never_farther_apart_than_the_shift_says(loss)
     assert 0.02 * aim.squared_shift < farthest <= aim.squared_shift
 
 
+def slope(loss, eta, y, bound, width):
+    """Return the derivative of the loss in eta, by its own formula."""
+    if loss == "huber":
+        return np.clip(eta - y, -width / bound, width / bound)
+    if loss == "smooth hinge":
+        return -np.clip((1 - eta) / width, 0, 1)
+    return np.minimum(np.exp(eta), bound) / bound - y
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_search_ends_at_the_minimum_for_records_at_the_corners_of_their_range(loss):
+    """The gradient by the loss's own formula is near 0, also where Newton's full steps circle."""
+    draw, corners = np.random.default_rng(7), (1e-6, 0.01, 0.5, 2.0)
+    for _ in range(150):
+        n, size = int(draw.integers(1, 8)), int(draw.integers(1, 4))
+        penalty, bound = 10.0 ** draw.integers(-6, 2), float(draw.choice([1, 2, 1e6]))
+        width = float(draw.choice(corners[1:])) if loss == "smooth hinge" else None
+        if loss == "huber":
+            width = bound * float(draw.choice(corners[:3]))
+        x = draw.choice([-1.0, 0.0, 1.0], (n, size))
+        y = draw.choice([-1.0, 0.0, 1.0, bound], n)
+        of_loss, _ = linear_model._loss(loss, bound, width)
+        aim = linear_model.accuracy(n, size, penalty, intercept=False, loss=of_loss)
+        rows, goal = linear_model._rows(loss, x, y, 1.0, bound, False)
+        w = linear_model.fit(rows, goal, penalty, aim, of_loss) * aim.unit
+        gradient = rows.T @ slope(loss, rows @ w, goal, bound, width) / n + penalty * w
+        bent = 1 / width if loss == "smooth hinge" and width else 1.0
+        rounded = (bent + penalty) * aim.unit * math.sqrt(size) / 2
+        assert np.linalg.norm(gradient) <= (aim.gradient + rounded) * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_interval_about_the_data_covers_in_at_least_its_share_of_runs(loss):
     """Fewer hits than this have a chance of 1e-5 if it covers in 80% of the runs."""

@@ -328,6 +328,8 @@ def test_no_content_of_the_data_raises_an_error():
         ({"neighboring": "add-remove"}, "the number of records divides the loss"),
         ({"budget": ny.pure(1)}, "no Gaussian noise meets it"),
         ({"budget": ny.gdp(3e-6), "sampling": True}, "the curvature needs more noise"),
+        ({"classes": [0, 1, 2]}, "must be two different labels"),
+        ({"classes": ["no", "no"]}, "must be two different labels"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_charged(change, message):

@@ -537,6 +537,9 @@ def test_entries_beyond_the_room_count_as_the_room():
         MatrixMechanism(strategy, 1).stream(1, Seeded(1)).step(np.array([2**64 - 1], np.uint64))
     )
     assert np.allclose(unsigned, room, rtol=1e-9)
+    for large in (2**63, 2**64, 10**30):
+        stream = MatrixMechanism(strategy, 1).stream(3, Seeded(1))
+        assert np.allclose(stream.step([-1, large, -large]), [0, room, -room], rtol=1e-9, atol=9)
 
 
 def test_long_streams_are_described_at_once():

@@ -138,7 +138,7 @@ def logistic(
     if classes is None:
         given = one_per_record("labels", labels, relation=relation)
     else:
-        given = entries_of("labels", labels)
+        classes, given = _classes(classes), entries_of("labels", labels)
     n, size = features.shape
     check_records(n, size, "labels", len(given), intercept)
     if not isinstance(sampling, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -215,6 +215,16 @@ def check_records(n: int, size: int, name: str, count: int, intercept: object) -
         raise ValueError(f"x has {n} records; it must have at most {LIMITS.records}")
     if not isinstance(intercept, bool):
         raise TypeError(f"intercept = {intercept!r} must be True or False")
+
+
+def _classes(classes: object) -> list[Any]:
+    """Return two different labels."""
+    listed = check.several("classes", classes, "['no', 'yes']")
+    if len(listed) != 2 or _is_label(*listed):
+        raise ValueError(
+            f"classes = {listed!r} must be two different labels, the positive one last"
+        )
+    return listed
 
 
 def _signs(labels: NDArray[Any], classes: Sequence[Any]) -> Floats:

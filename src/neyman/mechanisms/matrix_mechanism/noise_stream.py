@@ -352,7 +352,7 @@ class Stream:
         """Take the next step, and return the estimated sum of all steps so far.
 
         Args:
-            value: an integer, or ``width`` integers.
+            value: an integer, or ``width`` integers. A list may have integers of any size.
 
         Returns:
             An array of shape ``(width,)``.
@@ -361,14 +361,30 @@ class Stream:
             TypeError: value has other numbers than integers.
             ValueError: value has another shape, or the last step was taken.
         """
-        given = np.atleast_1d(np.asarray(value))
-        if given.dtype.kind not in "iu":
-            raise TypeError("value must be whole numbers: scale and round them before")
+        given = _integers(value)
         if given.shape != (self.width,):
             raise ValueError(f"value has the shape {given.shape}, and a step has {self.width}")
         if not self.left:
             raise ValueError("value: the last step was taken; a longer stream is a new mechanism")
         self.left -= 1
-        if given.dtype == np.uint64:  # would wrap around
-            given = np.minimum(given, np.uint64(2**63 - 1))
-        return self.decoder.read(self.encoder.add(given.astype(np.int64)))
+        return self.decoder.read(self.encoder.add(given))
+
+
+def _integers(value: object) -> Integers:
+    """Return integers in 64 bits. A larger one becomes the largest, so it never wraps around.
+
+    Raises:
+        TypeError: a number is not an integer.
+    """
+    # NumPy reads a list with a large integer as floats or objects, so the content would decide.
+    given = np.atleast_1d(np.asarray(value, None if hasattr(value, "dtype") else object))
+    if given.dtype.kind == "O" and all(
+        type(x) is int or isinstance(x, np.integer) for x in given.flat
+    ):
+        held = [min(max(int(x), -(2**63)), 2**63 - 1) for x in given.flat]
+        return np.array(held, np.int64).reshape(given.shape)
+    if given.dtype.kind not in "iu":
+        raise TypeError("value must be whole numbers: scale and round them before")
+    if given.dtype == np.uint64:
+        given = np.minimum(given, np.uint64(2**63 - 1))
+    return given.astype(np.int64)
