@@ -254,7 +254,7 @@ def _largest(gain: Gain, star: float, bend_near: BendNear = None) -> Interval:
 
 
 def _largest_around(gain: Gain, bend: float) -> Interval:
-    """Bound the log of the largest ``gain`` from chords on both sides of a bend.
+    """Bound the log of the largest ``gain`` from chords on both sides of a bend [CP-7].
 
     Gain is concave in t = e^epsilon, so it is below its extended chords. Between two points, it is
     below the chord extended from the left and the chord extended from the right.
