@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import TypeVar
 
@@ -110,6 +111,7 @@ class CascadeProfile(Profile):
         log_total_variation: an upper bound on log delta(0).
         powers: indices of the engines to ask for powers, in this order; all by default.
         method: the first engine's method and kind. If given, that engine is built only when asked.
+        alone_from: epsilon from which on only the first engine is asked.
     """
 
     costly = True
@@ -120,7 +122,9 @@ class CascadeProfile(Profile):
         log_total_variation: float,
         powers: Sequence[int] | None = None,
         method: tuple[str, Engine] | None = None,
+        alone_from: float = math.inf,
     ) -> None:
+        self._alone_from = alone_from
         self._widths, self._builders = zip(*engines, strict=True)
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
@@ -133,6 +137,11 @@ class CascadeProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bound log delta at many epsilons."""
+        if self._alone_from < math.inf and (far := epsilons >= self._alone_from).any():
+            low, high = self._engine(0).log_deltas(epsilons)
+            if not far.all():
+                low[~far], high[~far] = self.log_deltas(epsilons[~far])
+            return low, high
         near = bool(self._hopeless) and any(
             (np.abs(epsilons - one) <= LIMITS.neighbor_distance * abs(one)).all()
             for one in self._hopeless
@@ -200,7 +209,7 @@ class CascadeProfile(Profile):
                     return LIMITS.zero_epsilon
                 continue
             low, high = self._engine(index).log_delta(guess)
-            if high - low <= LIMITS.guess_width:
+            if guess >= self._alone_from or high - low <= LIMITS.guess_width:
                 return guess
             first = guess if first == 1.0 else first
         return first
@@ -210,9 +219,11 @@ class CascadeProfile(Profile):
         return self._log_total_variation
 
     def coarse(self) -> Profile:
-        """Return a copy that accepts wider intervals for smaller deltas."""
+        """Return a copy that accepts wider intervals for smaller deltas, as do its engines."""
         other = copy(self)
         other._coarse = True
+        other._built = {}
+        other._builders = tuple(partial(_coarse, build) for build in self._builders)
         return other
 
     def _share(self, index: int) -> float:
@@ -288,6 +299,10 @@ class CascadeProfile(Profile):
                 continue
             low[wide], high[wide] = intersection(low[wide], high[wide], below, above)
         return low, high
+
+
+def _coarse(build: Callable[[], Profile]) -> Profile:
+    return build().coarse()
 
 
 class ConvexHullProfile(Profile):

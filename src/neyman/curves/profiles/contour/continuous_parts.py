@@ -55,7 +55,7 @@ class Limits:
     sharp_bend: float = 30.0  # range times bend of a density with a late end of a line
     sharp_count: int = 250  # most losses with such a density for a bent contour
     fair_width: float = 1e-8  # relative width beyond which a line gives way to a contour
-    open_width: float = 1e-5  # the same, beyond which lines alone are asked
+    open_width: float = 1e-3  # the same, beyond which lines alone are asked
     wide_width: float = 1e-2  # relative width beyond which other engines are asked
     largest_tilt: float = 1e3  # largest tilt of a vertical line times the largest loss
     # Gap below the largest loss where a chord bounds delta, over a step or this loss.
@@ -88,6 +88,7 @@ class Limits:
     power_width: float = 1e-10  # relative width of a power at which a search stops
     bend_shares: tuple[float, ...] = (1e-2, 1e-5)  # distances from a place with a bend, in steps
     cell_efolds: float = 0.25  # size of a cell of epsilons with one contour, times c
+    gap_share: float = 0.25  # distance of epsilons that share a contour, in gaps to the top
     cell_share: float = 1 / 64  # the same, at most, in steps
 
 
@@ -96,6 +97,7 @@ LIMITS = Limits()
 RATIO, RATIO_AXES = 3.0, 2.8
 FIRST_EFOLDS, FIRST_AXES = 6.0, 4.0  # the first panel, in e-folds of the farthest term
 RAY_EDGES = np.array([1, 2.5, 5.5, 11, 19, 28, 38])  # panels of a ray, times the height
+FEW_EPSILONS = 8  # number of epsilons below which they share all panels
 BLOCK_CELLS = 1 << 18  # cells of an array of epsilons and nodes
 # Distances from a place where a profile bends, in steps.
 PLACE_CHORDS = np.array([-0.1, -1e-2, -1e-3, -1e-4, -1e-5, 0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1])
@@ -193,22 +195,32 @@ class _Branch:
     ends: Array
     sums: dict[int, Array] = field(default_factory=dict[int, Array])
 
-    def sum(self, first: int, gaps: Array, direction: int, efolds: float) -> tuple[Array, float]:
+    def sum(self, first: int, gaps: Array, direction: int, efolds: float) -> tuple[Array, Array]:
         """Return integrals of all terms from ``first`` on, ``gaps`` above each epsilon.
 
-        Panels beyond ``efolds`` e-folds of all these terms are omitted. Also return the end of the
-        last panel.
+        Panels beyond ``efolds`` e-folds of all terms are omitted. Also return the ends of the last
+        panels.
         """
         if first not in self.sums:
             terms = self.terms[first:] if direction > 0 else self.terms[first::-1]
             charge(CALL + 4 * terms.size)
             self.sums[first] = np.einsum("ij,ij->j", terms, self.waves[: len(terms)]) * self.weight
-        near = float(np.abs(gaps).min())
-        panel = min(int(np.searchsorted(self.ends * near, efolds)), len(self.ends) - 1)
-        used = len(self.away) // len(self.ends) * (panel + 1)
-        charge(CALL + 60.0 * len(gaps) * used)
-        waves = np.exp(np.multiply.outer(gaps, self.away[:used]))
-        return imaginary_part(waves @ self.sums[first][:used]), float(self.ends[panel])
+        sums, nodes = self.sums[first], len(self.away) // len(self.ends)
+        with np.errstate(divide="ignore"):
+            last = np.searchsorted(self.ends, efolds / np.abs(gaps))
+        last = np.minimum(last, len(self.ends) - 1)
+        total = np.zeros(len(gaps))
+        # Few epsilons share the panels of one, so that they take one call of NumPy.
+        stops = [int(last.max())] if len(gaps) < FEW_EPSILONS else [*np.unique(last).tolist()]
+        start = 0
+        for stop in stops:
+            at = slice(None) if start == 0 else (last >= stop).nonzero()[0]
+            part, asked = slice(start, nodes * (stop + 1)), gaps[at]
+            charge(CALL + 60.0 * len(asked) * (part.stop - start))
+            waves = np.exp(np.multiply.outer(asked, self.away[part]))
+            total[at] += imaginary_part(waves @ sums[part])
+            start = part.stop
+        return total, self.ends[last]
 
 
 @dataclass(frozen=True, eq=False)
@@ -634,16 +646,16 @@ class PartsProfile(ContourProfile):
         # The chord near the largest loss starts here.
         gap = limits.top_gap * min(self._step, self._supremum)
         gap = max(gap, limits.top_gap_units * UNIT * self._supremum)
-        self._chord_start = self._supremum - gap
+        self.chord_start = self._supremum - gap
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         # [CP-6]: delta is at least P(L = top) (1 - e^{epsilon - top}), and convex in e^epsilon.
-        near = epsilons >= self._chord_start
+        near = epsilons >= self.chord_start
         low, high = np.full((2, len(epsilons)), -math.inf)
         if (far := ~near).any():
             low[far], high[far] = super()._above_zero(epsilons[far])
         if (inside := near & (epsilons < self._supremum)).any():
-            start = np.array([self._chord_start])
+            start = np.array([self.chord_start])
             most = super()._above_zero(start)[1]
             gap = self._supremum - np.append(start, epsilons[inside])  # exact
             high[inside] = most + _log_rise(gap[1:], float(gap[0])) + 2 * UNIT * known(most)
@@ -673,6 +685,10 @@ class PartsProfile(ContourProfile):
         if line is None or bent is None:
             return bent or line
         return bent if bent.width(epsilon) < line.width(epsilon) else line
+
+    def _farthest(self, place: float) -> float:
+        # Near the largest loss, delta falls by a factor within a part of the distance to it.
+        return self._limits.gap_share * (self._supremum - place)
 
     def _log_miss(self, log_level: float) -> Interval:
         if not self._bent:
@@ -747,7 +763,7 @@ class PartsProfile(ContourProfile):
     def _best_place(self, log_level: float) -> tuple[float, float]:
         """Estimate the epsilon with the least delta + e^epsilon level, and the estimate's error."""
         star, scale = _threshold(self._losses, log_level, self._most)
-        line = self._line(min(max(star, 0.0), self._chord_start))
+        line = self._line(min(max(star, 0.0), self.chord_start))
         if not isinstance(line, BentContour):
             return star, scale
         for _ in range(self._limits.zooms):
@@ -788,12 +804,12 @@ class PartsProfile(ContourProfile):
             return super().epsilon_near(log_delta)
         top = self._supremum
         gap = math.exp(min(log_delta - self._log_top, 0.0))
-        if top - gap >= self._chord_start:
+        if top - gap >= self.chord_start:
             return top - gap
-        epsilon = min(max(rough_epsilon(self._sum, log_delta), 0.0), self._chord_start)
+        epsilon = min(max(rough_epsilon(self._sum, log_delta), 0.0), self.chord_start)
         if gap <= self._limits.top_share * self._step:
             epsilon = top - gap
-        low, high, before = 0.0, self._chord_start, None
+        low, high, before = 0.0, self.chord_start, None
         for _ in range(self._limits.guess_contours):
             line = self._line(epsilon)
             value = -math.inf if line is None else line.middle(epsilon)
@@ -895,4 +911,6 @@ def _continuous_parts(composition: Composition) -> Profile | None:
     engines: list[tuple[float, Callable[[], Profile]]]
     engines = [(0.0, lambda: parts), (LIMITS.open_width, lambda: contour_profile(composition))]
     engines.append((LIMITS.wide_width, lambda: dots_profile(composition)))
-    return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2, 1))
+    return CascadeProfile(
+        engines, composition.log_total_variation, (0, 2, 1), alone_from=parts.chord_start
+    )
