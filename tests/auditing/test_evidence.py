@@ -514,5 +514,5 @@ def test_a_sentence_never_states_more_confidence_than_the_evidence_has(miss):
     shown = ny.audit.one_run(canaries=100, guesses=100, correct=90, confidence=confidence)
     said = re.match(r"With ([\d.]+)% confidence", shown.sentence())
     assert said
-    stated = Fraction(said[1]) / 100
-    assert confidence - Fraction(1, 10**12) <= stated <= confidence
+    certain = Fraction(said[1]) / 100
+    assert confidence - Fraction(1, 10**12) <= certain <= confidence

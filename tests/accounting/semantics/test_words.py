@@ -202,7 +202,7 @@ def test_a_finding_is_never_less_often_right_than_computed(level, above, prior):
     ("level", "said"), [("0.05", "5%"), ("0.0129", "1.29%"), ("1e-12", "0.0000000001%")]
 )
 def test_a_chosen_limit_and_the_scale_state_the_level_in_full(level, said):
-    """A level of 1.29% was stated as 1.2%, and one of 1e-12 as 0%."""
+    """A level of 1.29% was share as 1.2%, and one of 1e-12 as 0%."""
     assert f"at a {said} false positive rate" in ny.at_most("0.3", level).sentence
     assert f"no information {said};" in scale_sentence(float(level), 0.3)
 
@@ -213,12 +213,12 @@ def test_a_finding_also_holds_at_the_prior_that_it_states(level, above, prior):
     """At a prior of 12.301%, "if 12.4% of such claims are true" had a limit that 12.4% exceeds."""
     power = max(level, above)
     said = words.finding(level, power, prior)
-    stated = re.match(r"If (\S+%) of such claims are true", said)
-    assume(stated is not None)
+    share = re.match(r"If (\S+%) of such claims are true", said)
+    assume(share is not None)
     limit = re.search(r"correct at most (\S+%) of the time", said)
-    assert stated
+    assert share
     assert limit
-    a, b, p = decimal(level), decimal(power), read(stated[1])
+    a, b, p = decimal(level), decimal(power), read(share[1])
     assert p * b / (p * b + (1 - p) * a) <= read(limit[1])
 
 
