@@ -33,9 +33,8 @@ Bound = Callable[[Array, Array | float], Array]
 # errs by less than 1e-18 with r = 8. The second rule is for waves [PA-1].
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
-LARGEST_LOSS = 300.0  # largest l whose e^l has rays
+LARGEST_LOSS, LARGEST_BEND = 300.0, 1e100  # with rays: e^l and the bend's square are floats
 PHASE_STARTS = 16  # heights whose waves are in one array
-LARGEST_BEND = 1e100  # of a density with rays; its square is a float
 OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
 
 

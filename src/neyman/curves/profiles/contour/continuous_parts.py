@@ -87,6 +87,8 @@ class Limits:
     zooms: int = 6  # zooms of a search for the least delta + e^epsilon level on a contour
     power_width: float = 1e-10  # relative width of a power at which a search stops
     bend_shares: tuple[float, ...] = (1e-2, 1e-5)  # distances from a place with a bend, in steps
+    few_epsilons: int = 8  # number of epsilons below which they share all panels
+    block_cells: int = 1 << 18  # cells of an array of epsilons and nodes
     cell_efolds: float = 0.25  # size of a cell of epsilons with one contour, times c
     gap_share: float = 0.25  # distance of epsilons that share a contour, in gaps to the top
     cell_share: float = 1 / 64  # the same, at most, in steps
@@ -97,8 +99,6 @@ LIMITS = Limits()
 RATIO, RATIO_AXES = 3.0, 2.8
 FIRST_EFOLDS, FIRST_AXES = 6.0, 4.0  # the first panel, in e-folds of the farthest term
 RAY_EDGES = np.array([1, 2.5, 5.5, 11, 19, 28, 38])  # panels of a ray, times the height
-FEW_EPSILONS = 8  # number of epsilons below which they share all panels
-BLOCK_CELLS = 1 << 18  # cells of an array of epsilons and nodes
 # Distances from a place where a profile bends, in steps.
 PLACE_CHORDS = np.array([-0.1, -1e-2, -1e-3, -1e-4, -1e-5, 0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1])
 RAY_AXES = np.linspace(1.2, 12.0, 55)[:, None]  # ellipses to choose from
@@ -211,7 +211,8 @@ class _Branch:
         last = np.minimum(last, len(self.ends) - 1)
         total = np.zeros(len(gaps))
         # Few epsilons share the panels of one, so that they take one call of NumPy.
-        stops = [int(last.max())] if len(gaps) < FEW_EPSILONS else [*np.unique(last).tolist()]
+        few = len(gaps) < LIMITS.few_epsilons
+        stops: list[int] = [int(last.max())] if few else np.unique(last).tolist()
         start = 0
         for stop in stops:
             at = slice(None) if start == 0 else (last >= stop).nonzero()[0]
@@ -267,7 +268,7 @@ class BentContour:
     def sum(self, epsilon: Array) -> tuple[Array, Array]:
         """Return the integral at each epsilon, and bounds on their errors, shape (m,) [CP-5]."""
         count, nodes = len(self.sizes), len(self.u) + 2 * len(self.left.away)
-        block = max(BLOCK_CELLS // (nodes + count), 1)
+        block = max(LIMITS.block_cells // (nodes + count), 1)
         if len(epsilon) > block:
             blocks = np.array_split(epsilon, math.ceil(len(epsilon) / block))
             totals, errors = zip(*map(self.sum, blocks), strict=True)
