@@ -31,26 +31,50 @@ def greater_tail(noise, n, p, place):
     return float(binom.pmf(x, n, p) @ (1 - noise.cdf(float(place) - x)))
 
 
-@settings(max_examples=examples(16))
-@given(first=st.integers(-20, 70), second=st.integers(-20, 80), share=st.floats(0.05, 0.95))
-def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(first, second, share):
+@settings(max_examples=examples(24))
+@given(
+    n=st.sampled_from([(40, 60), (4, 300), (300, 4)]),
+    cells=st.sampled_from([1, 5, 400]),
+    shift=st.tuples(st.integers(-12, 12), st.integers(-12, 12)),
+    share=st.floats(0.02, 0.98),
+)
+def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(n, cells, shift, share):
     """Where both confidence sets have the proportion: against another computation of each part."""
-    n = (40, 60)
-    test = ProportionsTest(n=n, alternative="greater", budget=ny.pure(1))
-    noise = test.mechanism
-    places = Fraction(first), Fraction(second)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proportions_test, "LIMITS", replace(PROPORTIONS_LIMITS, cells=cells))
+        test = ProportionsTest(n=n, alternative="greater", budget=ny.pure(1))
+        places = [Fraction(round(m * share) + s) for m, s in zip(n, shift, strict=True)]
+        p = test.p_value(tuple(places))
     ends = [
         g.ends(z, 1 - PROPORTIONS_LIMITS.miss_chance / 2)
         for g, z in zip(test._groups, places, strict=True)
     ]
-    p = test.p_value(places)
     assert 0 <= p.lower <= p.upper <= 1
     if not all(low <= share <= high for low, high in ends):
         return
-    parts = greater_tail(noise, n[0], share, first), 1 - greater_tail(noise, n[1], share, second)
+    one, other = (greater_tail(test.mechanism, m, share, z) for m, z in zip(n, places, strict=True))
     weights = [math.sqrt(share * (1 - share) / m + test._noise_variance / m**2) for m in n]
-    score = sum(w * norm.isf(q) for w, q in zip(weights, parts, strict=True)) / math.hypot(*weights)
-    assert norm.sf(score) <= p.upper + 1e-3 * (1 - p.upper)
+    scores = norm.isf(one), norm.isf(1 - other)
+    score = sum(w * z for w, z in zip(weights, scores, strict=True)) / math.hypot(*weights)
+    assert norm.sf(score) <= p.upper * (1 + 1e-9) + 1e-9
+
+
+@settings(max_examples=examples(60))
+@given(
+    tails=st.tuples(st.floats(1e-6, 1), st.floats(1e-6, 1)),
+    ends=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+    n=st.sampled_from([(4, 300), (300, 4), (40, 60)]),
+)
+def test_the_worst_weights_of_a_run_are_no_better_than_those_of_a_proportion_in_it(tails, ends, n):
+    """Two scores of unlike signs are weighted by the proportion: 99 of the run are tried."""
+    side = ProportionsTest(n=n, alternative="greater", budget=ny.pure(1))._sides((1, 1))[0]
+    large, small, low, high = (np.array([v]) for v in (*tails, *ends))
+    worst = side._worst(large, small, low, high)
+    for share in np.linspace(*ends, 99):
+        one, other = (math.sqrt(share * (1 - share) / m + side.noise_variance / m**2) for m in n)
+        scores = norm.isf(tails[0]), norm.isf(tails[1])
+        score = (one * scores[0] + other * scores[1]) / math.hypot(one, other)
+        assert norm.sf(score) <= worst * (1 + 1e-9)
 
 
 def test_the_size_of_the_test_of_two_proportions_is_within_the_level(monkeypatch):

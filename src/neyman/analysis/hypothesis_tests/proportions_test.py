@@ -281,11 +281,25 @@ class LargerProportion:
         large = np.array([self._upper_tail(p) for p in grid])
         small = np.array([self._lower_tail(p) for p in grid])
         # The first tail rises with p and the second falls, so the two worst ends bound a cell.
+        most = self._worst(large[1:], small[:-1], grid[:-1], grid[1:])
         weights = self._weights(0.5 * (grid[1:] + grid[:-1]))
-        most = float(np.max(_combined_p_value(large[1:], small[:-1], *weights)))
         least = float(np.max(_combined_p_value(large[:-1], small[1:], *weights)))
         low = min(max(least * (1 - LIMITS.rounding_share) - SURE[1], 0.0) + LIMITS.miss_chance, 1.0)
         return low, _upper_end(most)
+
+    def _worst(self, large: Array, small: Array, low: Array, high: Array) -> float:
+        """Bound the p-value on runs of p from ``low`` to ``high``, from the tails [PT-13].
+
+        The ratio of the weights is between those at the ends and at p = 1/2.
+        """
+        first, second = self._weights(np.stack([low, high, np.clip(0.5, low, high)]))
+        ratio = second / first
+        least, most = ratio.min(axis=0), ratio.max(axis=0)
+        a, b = _normal_score(large), _normal_score(small)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            opposite = np.where((a < 0) & (b < 0), np.nan_to_num(b / a), least)
+        ratios = least, most, np.clip(opposite, least, most)
+        return max(float(np.max(_combined_p_value(large, small, 1.0, r))) for r in ratios)
 
     def within(self, level: float) -> bool:
         """Return True if the upper end of the p-value is at most a level.
@@ -297,15 +311,11 @@ class LargerProportion:
         grid = self._grid
         if not isinstance(grid, np.ndarray):
             return grid <= level
-        middle = 0.5 * (grid[1:] + grid[:-1])
-        central = int(np.argmin(np.abs(middle - 0.5)))
-        open_ = [(0, len(middle))]
+        open_ = [(0, len(grid) - 1)]
         while open_:
             first, last = open_.pop()
-            extremes = middle[sorted({first, min(max(central, first), last - 1), last - 1})]
             large, small = self._upper_tail(grid[last]), self._lower_tail(grid[first])
-            each = np.full(len(extremes), large), np.full(len(extremes), small)
-            most = float(np.max(_combined_p_value(*each, *self._weights(extremes))))
+            most = self._worst(*(np.array([v]) for v in (large, small, grid[first], grid[last])))
             if last - first == 1:
                 if _upper_end(most) > level:
                     return False
@@ -319,15 +329,21 @@ def _upper_end(most: float) -> float:
     return min(most * (1 + LIMITS.rounding_share) + LIMITS.miss_chance, 1.0)
 
 
+def _normal_score(p: np.ndarray) -> np.ndarray:
+    """Return the upper normal quantile of p-values; -inf for 1."""
+    with np.errstate(divide="ignore"):
+        return -ndtri_exp(np.log(np.minimum(p, 1.0)))
+
+
 def _combined_p_value(
-    first: np.ndarray, second: np.ndarray, weight: np.ndarray, other: np.ndarray
+    first: np.ndarray, second: np.ndarray, weight: Array | float, other: Array
 ) -> np.ndarray:
     """Return the p-value of the weighted sum of two p-values' normal scores.
 
     ``weight`` is for ``first``, and ``other`` for ``second``.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        scores = [-ndtri_exp(np.log(np.minimum(p, 1.0))) for p in (first, second)]
+        scores = [_normal_score(p) for p in (first, second)]
         total = (weight * scores[0] + other * scores[1]) / np.sqrt(weight**2 + other**2)
     total = np.where(
         np.isinf(scores[0]) | np.isinf(scores[1]),
