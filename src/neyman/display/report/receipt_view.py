@@ -88,8 +88,9 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 
 
 def is_quantile(query: Mapping[str, Any]) -> bool:
-    """Return True if a query of a plan publishes quantiles."""
-    return issubclass(MEASURES[query["measure"]], Quantiles)
+    """Return True if a query of a plan publishes quantiles; False for an unknown measure."""
+    kind = MEASURES.get(query["measure"])
+    return kind is not None and issubclass(kind, Quantiles)
 
 
 def place(level: str) -> str:
