@@ -66,26 +66,29 @@ def test_a_mean_is_compared_with_the_least_error_at_its_rows():
     assert twice == pytest.approx(2 * gap, rel=0.1)
 
 
+def plan_of(columns, queries, zcdp, *, schema=2, neighboring="replace-one"):
+    """A plan of one row per person."""
+    document = {
+        "schema": schema,
+        "name": "gap",
+        "dataset": "data@1",
+        "table": "people",
+        "unit": {"protects": "person", "neighboring": neighboring, "rows": 1},
+        "columns": columns,
+        "budget": {"zcdp": zcdp},
+        "query": queries,
+    }
+    return ny.Plan.from_dict(document)
+
+
 def test_every_table_of_a_plan_states_its_gap():
     count = {"name": "races", "measure": "count", "by": ["race"], "share": "1/4"}
     mean = {"name": "ages", "measure": "mean", "column": "age", "clip": [0, 100], "share": "1/4"}
     total = {**mean, "name": "sums", "measure": "sum", "by": ["race"]}
     middle = {"name": "middle", "measure": "quantiles", "column": "age", "share": "1/4"}
-    plan = ny.Plan.from_dict(
-        {
-            "schema": 1,
-            "name": "gap",
-            "dataset": "data@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
-            "columns": {
-                "race": {"keys": ["a", "b", "c"], "unknown": "drop"},
-                "age": {"integer": True},
-            },
-            "budget": {"zcdp": "0.1"},
-            "query": [count, mean, total, {**middle, "quantiles": ["0.5"], "edges": [0, 50, 100]}],
-        }
-    )
+    columns = {"race": {"keys": ["a", "b", "c"], "unknown": "drop"}, "age": {"integer": True}}
+    queries = [count, mean, total, {**middle, "quantiles": ["0.5"], "edges": [0, 50, 100]}]
+    plan = plan_of(columns, queries, "0.1", schema=1)
     gaps = {error.query: error.gap for error in errors(plan)}
     assert 1 < gaps["races"] < 1.3
     assert 1 < gaps["sums"] < 1.3
@@ -96,18 +99,9 @@ def test_every_table_of_a_plan_states_its_gap():
 
 def test_a_number_of_distinct_keys_states_no_gap():
     """The number 2, published without a look at four keys, is off by 2 at most; noise, by more."""
-    plan = ny.Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "kinds",
-            "dataset": "data@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1},
-            "columns": {"race": {"keys": ["a", "b", "c", "d"]}},
-            "budget": {"zcdp": "1/1000"},
-            "query": [{"name": "kinds", "measure": "distinct", "column": "race", "share": 1}],
-        }
-    )
+    columns = {"race": {"keys": ["a", "b", "c", "d"]}}
+    query = {"name": "kinds", "measure": "distinct", "column": "race", "share": 1}
+    plan = plan_of(columns, [query], "1/1000", neighboring="add-remove")
     (error,) = errors(plan)
     assert error.standard_error > 2 * 10
     assert error.gap is None

@@ -138,7 +138,8 @@ class CascadeProfile(Profile):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bound log delta at many epsilons."""
         if self._alone_from < math.inf and (far := epsilons >= self._alone_from).any():
-            low, high = self._engine(0).log_deltas(epsilons)
+            low, high = np.empty((2, len(epsilons)))
+            low[far], high[far] = self._engine(0).log_deltas(epsilons[far])
             if not far.all():
                 low[~far], high[~far] = self.log_deltas(epsilons[~far])
             return low, high
@@ -222,8 +223,8 @@ class CascadeProfile(Profile):
         """Return a copy that accepts wider intervals for smaller deltas, as do its engines."""
         other = copy(self)
         other._coarse = True
-        other._built = {}
-        other._builders = tuple(partial(_coarse, build) for build in self._builders)
+        other._built = {index: engine.coarse() for index, engine in self._built.items()}
+        other._builders = tuple(partial(_coarse_engine, build) for build in self._builders)
         return other
 
     def _share(self, index: int) -> float:
@@ -301,7 +302,8 @@ class CascadeProfile(Profile):
         return low, high
 
 
-def _coarse(build: Callable[[], Profile]) -> Profile:
+def _coarse_engine(build: Callable[[], Profile]) -> Profile:
+    """Return the coarse form of a built engine."""
     return build().coarse()
 
 

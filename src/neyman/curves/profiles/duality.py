@@ -38,6 +38,31 @@ class Limits:
 LIMITS = Limits()
 
 
+def between_chords(low: Array, high: Array, size: Array) -> tuple[Array, Array, Array, Array]:
+    """Bound a convex function between points, by chords extended from both sides [DU-2].
+
+    Args:
+        low, high: bounds on its values at increasing points, shape (..., n).
+        size: distances of the points, shape (n - 1,) or (..., n - 1).
+
+    Returns:
+        Lower bounds on the chords' slopes, upper bounds on them, lower bounds between the inner
+        points before rounding, shape (..., n - 3), and the size of the numbers in each of these.
+    """
+    from_left = (low[..., 1:] - high[..., :-1]) / size
+    from_right = (high[..., 1:] - low[..., :-1]) / size
+    a, b = from_left[..., :-2], from_right[..., 2:]
+    start, end, width = low[..., 1:-2], low[..., 2:-1], size[..., 1:-1]
+    # start + a x and end - b (width - x) cross at:
+    with np.errstate(all="ignore"):
+        cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
+    inner = np.minimum.reduce(
+        [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
+    )
+    sizes = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width
+    return from_left, from_right, inner, sizes
+
+
 @dataclass(frozen=True, eq=False)
 class Conjugate:
     """Compute the power of a smooth profile at many levels.
@@ -156,19 +181,10 @@ class Conjugate:
         low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
         t = np.exp(offsets)
         size = np.diff(t)
-        from_left = (low[:, 1:] - high[:, :-1]) / size  # lower bounds on the chords' slopes
-        from_right = (high[:, 1:] - low[:, :-1]) / size  # upper bounds
-        a, b = from_left[:, :-2], from_right[:, 2:]
-        start, end, width = low[:, 1:-2], low[:, 2:-1], size[..., 1:-1]
-        # start + a x and end - b (width - x) cross at:
-        cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
-        inner = np.minimum.reduce(
-            [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
-        )
+        from_left, from_right, inner, sizes = between_chords(low, high, size)
         # Each is a difference of numbers that may be far larger [DU-2]. Powers of e err by 2 units,
         # chords by 6 units of the numbers they subtract, and extended chords by 3 more.
-        size = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width + 1
-        inner = (inner - 64 * UNIT * size).min(axis=1)
+        inner = (inner - 64 * UNIT * (sizes + 1)).min(axis=1)
         outer = np.minimum(low[:, 1], low[:, -2])
         bound = np.minimum(inner, outer - 64 * UNIT * (outer + 1))
         inside = (from_left[:, -2] >= 0) & (from_right[:, 1] <= 0) & (bound > 0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
 from neyman.curves.profiles.contour_line import LineSum, end_of
-from neyman.curves.profiles.duality import chord_ratio
+from neyman.curves.profiles.duality import between_chords, chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
@@ -256,29 +256,18 @@ def _largest(gain: Gain, star: float, bend_near: BendNear = None) -> Interval:
 def _largest_around(gain: Gain, bend: float) -> Interval:
     """Bound the log of the largest ``gain`` from chords on both sides of a bend [CP-7].
 
-    Gain is concave in t = e^epsilon, so it is below its extended chords. Between two points, it is
-    below the chord extended from the left and the chord extended from the right.
+    Gain is concave in t = e^epsilon, so it is below its extended chords.
     """
     epsilon = bend + BEND_DISTANCES
     t = np.expm1(epsilon - bend)  # exact differences, over e^bend, less 1
     low, high = gain(epsilon)
     if not low.max() > 0:
         return -math.inf, math.inf
-    size = np.diff(t)
-    steepest = (high[1:] - low[:-1]) / size  # upper bounds on the slopes of chords
-    flattest = (low[1:] - high[:-1]) / size
-    a, b, width = steepest[:-2], flattest[2:], size[1:-1]
-    start, end = high[1:-2], high[2:-1]
-    with np.errstate(all="ignore"):
-        cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
-    inner = np.maximum.reduce(
-        [np.minimum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
-    )
-    # As in `Conjugate.chords`, differences of larger numbers err by units of these [DU-2].
-    slack = 64 * UNIT * (np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width)
+    rises, falls, inner, sizes = between_chords(-high, -low, np.diff(t))
     # If the second chords from the ends rise to the inside, gain is smaller beyond them.
-    outer = float(max(high[1], high[-2])) if flattest[1] >= 0 >= steepest[-2] else math.inf
-    most, least = max(float((inner + slack).max()), outer), float(low.max())
+    outer = float(max(high[1], high[-2])) if falls[1] <= 0 <= rises[-2] else math.inf
+    # As in `Conjugate.chords`, differences of larger numbers err by units of these [DU-2].
+    most, least = max(float((64 * UNIT * sizes - inner).max()), outer), float(low.max())
     rounding = 4 * UNIT * (1 + abs(math.log(least)))
     return math.log(least) - rounding, math.log(most) + rounding if most < math.inf else math.inf
 

@@ -90,8 +90,8 @@ class Limits:
     few_epsilons: int = 8  # number of epsilons below which they share all panels
     block_cells: int = 1 << 18  # cells of an array of epsilons and nodes
     cell_efolds: float = 0.25  # size of a cell of epsilons with one contour, times c
-    gap_share: float = 0.25  # distance of epsilons that share a contour, in gaps to the top
     cell_share: float = 1 / 64  # the same, at most, in steps
+    gap_share: float = 0.25  # distance of epsilons that share a contour, in gaps to the top
 
 
 LIMITS = Limits()
@@ -706,7 +706,11 @@ class PartsProfile(ContourProfile):
 
     def _place_near(self, epsilon: float) -> float:
         """Return the place of a sum next to epsilon."""
-        return self._supremum - self._step * round((self._supremum - epsilon) / self._step)
+        return float(self._places_near(np.array(epsilon)))
+
+    def _places_near(self, epsilons: Array) -> Array:
+        """Return the place next to each epsilon."""
+        return self._supremum - self._step * np.round((self._supremum - epsilons) / self._step)
 
     def coarse(self) -> Profile:
         """Return a copy that accepts wider intervals, for many epsilons."""
@@ -794,8 +798,7 @@ class PartsProfile(ContourProfile):
     def _powers_at_places(self, log_levels: Array) -> tuple[Array, Array]:
         """Bound log powers from chords on both sides of the place next to each threshold."""
         conjugate = self._conjugate(float(log_levels.min()))
-        away = (self._supremum - conjugate.minima(log_levels)) / self._step
-        places = self._supremum - self._step * np.round(away)
+        places = self._places_near(conjugate.minima(log_levels))
         low, high, _ = conjugate.chords(places, self._step * PLACE_CHORDS, log_levels)
         return low, high
 
