@@ -55,7 +55,7 @@ AT_IMPORT = memory("VmRSS")
 FAMILIES: dict[str, Callable[[Point], Any]] = {
     "Poisson Gaussian": gaussian,
     "Poisson Gaussian, replace-one": lambda p: gaussian(p, neighboring="replace-one"),
-    "fixed size": lambda p: (
+    "Gaussian, fixed size": lambda p: (
         ny.Gaussian(p["sigma"]).subsample(size=math.ceil(p["rate"] * 10**7), population=10**7)
         * int(p["steps"])
     ),
@@ -65,7 +65,7 @@ FAMILIES: dict[str, Callable[[Point], Any]] = {
     "k-ary response": lambda p: (
         ny.RandomizedResponse(1 / p["sigma"], 2 + int(10 * p["rate"])) * int(p["steps"])
     ),
-    "mixture": lambda p: (
+    "Gaussian mixture": lambda p: (
         ny.GaussianMixture(p["sigma"], [0, 1], [1 - p["rate"], p["rate"]]) * int(p["steps"])
     ),
 }

@@ -6,10 +6,25 @@ import math
 from fractions import Fraction as F
 
 import mpmath
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from neyman.numerics.rounding import above, below, down, exp_down, exp_up, log_add, log_of, up
+from neyman.numerics.rounding import (
+    above,
+    below,
+    down,
+    exp_down,
+    exp_up,
+    log_add,
+    log_of,
+    product,
+    total,
+    up,
+)
 
+middle = st.floats(1e-130, 1e130) | st.floats(-1e130, -1e-130) | st.just(0.0)
 EXACT = [
     sign * (near + part * step)
     for near, step in (
@@ -46,6 +61,16 @@ def test_up_and_down_are_so_many_floats_away(x, steps):
     assert down(x, steps) == max(near, 0.0)
     assert up(x) == up(x, 2)
     assert down(x) == down(x, 2)
+
+
+@given(st.lists(st.tuples(middle, middle), min_size=1, max_size=9))
+def test_a_product_and_a_sum_are_exact_with_their_errors(pairs):
+    x, y = np.array(pairs).T
+    near, error = product(x, y)
+    added, missed = total(x, y)
+    for k, (a, b) in enumerate(pairs):
+        assert F(float(near[k])) + F(float(error[k])) == F(a) * F(b)
+        assert F(float(added[k])) + F(float(missed[k])) == F(a) + F(b)
 
 
 @pytest.mark.parametrize(

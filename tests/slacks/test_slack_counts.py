@@ -106,6 +106,7 @@ DERIVED = (
     "curves/profiles/lattice/lattice.py:Side.rounding",
     "curves/profiles/sampled_steps/log_sum_density.py:_row",
     "curves/profiles/sampled_steps/log_sum_density.py:_tabulate",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:ReplaceOneStepProfile._logs",
     "curves/profiles/sampled_steps/step_grid.py:StepGrid.psi_units",
     "curves/profiles/sampled_steps/step_nodes.py:StepNodes._bound_last",
     "curves/profiles/sampled_steps/step_nodes.py:StepNodes._bound_panels",

@@ -184,7 +184,7 @@ def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
         yield exact > 0 or held(profile.log_delta(epsilon), exact)
 
 
-@needed("curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile.log_power")
+@needed("curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._removal_power")
 def test_the_power_of_a_sampled_step() -> Iterator[bool]:
     for q, level, start in numbers(10, 60, (0.01, 0.9), (-90.0, -0.1), (-90.0, -0.1)):
         profile = SubsampledStepProfile(Known(start, 0.0), Known(start, 0.0), q, "removed")

@@ -10,6 +10,8 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
+HALF_DIGITS = 2.0**27 + 1  # a factor that keeps the upper half of the 53 digits of a float
+
 
 def above(value: Fraction | float) -> float:
     """Return the float at or just above an exact number."""
@@ -21,6 +23,32 @@ def below(value: Fraction | float) -> float:
     """Return the float at or just below an exact number."""
     near = float(value)
     return near if near <= value else math.nextafter(near, -math.inf)
+
+
+def product(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return x y, rounded, and its exact rounding error (Dekker 1971).
+
+    Args:
+        x, y: numbers of size 0 or 1e-140 to 1e140, of one shape.
+    """
+    near = x * y
+    (x_head, x_tail), (y_head, y_tail) = _halves(x), _halves(y)
+    error = ((x_head * y_head - near) + x_head * y_tail + x_tail * y_head) + x_tail * y_tail
+    return near, error
+
+
+def total(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return x + y, rounded, and its exact rounding error (Knuth 1969)."""
+    near = x + y
+    moved = near - x
+    return near, (x - (near - moved)) + (y - moved)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Return two numbers of 26 digits that sum to x (Veltkamp 1968)."""
+    turned = HALF_DIGITS * x
+    head = turned - (turned - x)
+    return head, x - head
 
 
 def exp_up(value: float) -> float:

@@ -398,6 +398,48 @@ def test_one_step_to_opposite_sides_is_a_threshold_test(inner):
         assert low <= math.exp(grid[1])
 
 
+@pytest.mark.parametrize("level", [1e-300, 9e-30, 2e-12, 1e-6, 0.03, 0.3, 0.49])
+@pytest.mark.parametrize("rate", [0.3, 3e-7])
+@pytest.mark.parametrize("inner", [LAPLACE, GAUSSIAN])
+def test_the_power_of_one_step_to_opposite_sides_is_that_of_a_threshold_in_mpmath(
+    inner, rate, level
+):
+    profile = profile_of_one(ReplaceOneSubsampledLoss(inner, rate))
+    assert profile is not None
+    with mp.workdps(60):
+        s, q = (MU if inner is GAUSSIAN else A), mp.mpf(rate)
+
+        def tail(x):
+            if inner is GAUSSIAN:
+                return mp.erfc(x / mp.sqrt(2)) / 2
+            return mp.e**-x / 2 if x > 0 else 1 - mp.e**x / 2
+
+        low, high = mp.mpf(-3), mp.mpf(700)
+        for _ in range(190):
+            y = (low + high) / 2
+            above = (1 - q) * tail(y) + q * tail(y + s) > level
+            low, high = (y, high) if above else (low, y)
+        truth = mp.log((1 - q) * tail(y) + q * tail(y - s))
+        below, above = profile.log_power(math.log(level))
+        rounding = mp.mpf(abs(math.log(level))) * 2**-52  # of the argument
+        assert below - rounding <= truth <= above + rounding
+    assert above - below < 1e-12 + 1e-14 * math.log(level) ** 2
+
+
+def test_the_power_of_one_step_of_a_fixed_size_is_narrow_at_tiny_rates():
+    """(1 - q) level + q power of the pair, below the level of its likelihood ratio 1."""
+    profile = profile_of_one(FixedSizeLoss(GAUSSIAN, 3e-7))
+    assert profile is not None
+    for level in (1e-29, 1e-12, 0.03, 0.25):
+        with mp.workdps(40):
+            z = mp.sqrt(2) * mp.erfinv(1 - 2 * mp.mpf(level))
+            power = mp.erfc((z - MU) / mp.sqrt(2)) / 2
+            truth = mp.log((1 - mp.mpf(3e-7)) * level + mp.mpf(3e-7) * power)
+        low, high = profile.log_power(math.log(level))
+        assert low - 1e-13 <= truth <= high + 1e-13
+        assert high - low < 1e-11
+
+
 def test_opposite_shifts_are_the_worst_in_the_plane():
     """Whatever two shifts of norm mu are, the mixtures' delta is at most that of opposite ones."""
     mu, q, h = 1.0, 0.2, 0.04

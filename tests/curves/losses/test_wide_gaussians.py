@@ -72,3 +72,20 @@ def test_the_decay_is_never_below_the_size_of_the_characteristic_function(sigma_
                 size = exactly(loss, z).real - exactly(loss, 1 + 0j).real
                 assert size <= most + 1e-12, (reach, z)
         assert bound[-1] == 0
+
+
+@pytest.mark.parametrize("tilt", [0.0, 0.3, -1.7, 1e-9, 41 / 3])
+@pytest.mark.parametrize(("sigma_squared", "shift"), [*CASES, ("0.0101", 1), ("1e3/7", 1000)])
+def test_each_atom_is_within_its_few_units_of_the_exact_mass(sigma_squared, shift, tilt):
+    top, _, bottom = sigma_squared.partition("/")
+    loss = DiscreteGaussianLoss(Fraction(top) / int(bottom or 1), shift)
+    atoms = loss.atoms(tilt)
+    s2, center = loss.sigma_squared, Fraction(tilt) * shift
+    squares = [(center - (atoms.start + k)) ** 2 / (2 * s2) for k in range(len(atoms))]
+    rises = [square - min(squares) for square in squares]
+    with mpmath.workdps(40):
+        mass = [mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator) for x in rises]
+        total = mpmath.fsum(mass)
+        for weight, each in zip(atoms.weight.tolist(), mass, strict=True):
+            assert abs(weight - each / total) <= atoms.relative * each / total + 1e-299
+    assert atoms.relative == 16 * 2.0**-53

@@ -16,8 +16,9 @@ from neyman.numerics import theta
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.rounding import up
+from neyman.numerics.rounding import product, total, up
 
+LEAST_WEIGHT = 1e-300  # least stored weight of an atom, as a share of the largest
 ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-1]
 
 
@@ -176,19 +177,33 @@ class DiscreteGaussianLoss(Loss):
         center, reach = tilt * self.shift, REACH_DEVIATIONS * math.sqrt(self.sigma_squared)
         low, high = math.floor(-center - reach) - 1, math.ceil(-center + reach) + 1
         x = np.arange(high, low - 1, -1, dtype=float)
-        exponent = -((x + center) ** 2) / (2 * float(self.sigma_squared))
-        weight = np.exp(exponent - exponent.max())
-        weight /= weight.sum()
-        # Sigma^2, the quotient, and the difference err by one unit each. A place that is not an
-        # integer errs by one, its square by 3. Rounding of tilt times shift moves all places.
-        most = -float(exponent.min())
-        units = 3 if center.is_integer() else 6
-        moved = float(abs(Fraction(tilt) * self.shift - Fraction(center)))
-        moved *= math.sqrt(2 * most / self.sigma_squared) * (1 + 1e-9)
-        relative = (units * most + len(weight) + 16) * UNIT + moved
+        exponent, rest = self._exponents(x, Fraction(tilt) * self.shift)
+        # A power of e errs by 4 units, its factor and the product by 2, and the total by as much
+        # as a weight [DG-3].
+        weight = np.exp(-exponent) * (1 - rest)
+        weight[weight < LEAST_WEIGHT] = 0.0  # subnormal; together far below the tail
+        weight /= math.fsum(weight)
         step, first = self.shift / self.sigma_squared, self.shift**2 / (2 * self.sigma_squared)
         scale = float(self.log_mgf(np.array([tilt]))[0])
-        return Atoms(step, first, -high, weight, scale, tail=1e-147, relative=relative)
+        return Atoms(step, first, -high, weight, scale, tail=1e-147, relative=16 * UNIT)
+
+    def _exponents(self, x: Array, center: Fraction) -> tuple[Array, Array]:
+        """Return (x + center)^2 / (2 sigma^2) less its least value, as sums of two floats.
+
+        The rest errs by a few units of itself, so the error of the sum is below 2^-100 of it.
+        """
+        doubled = 2 * self.sigma_squared
+        near = float(doubled)
+        below = float(doubled - Fraction(near))
+        place, off = total(x, np.full(len(x), float(center)))
+        off += float(center - Fraction(float(center)))
+        squared, rest = product(place, place)
+        exponent = squared / near
+        known, error = product(exponent, np.full(len(x), near))
+        rest = ((squared - known) - error + rest + 2 * place * off - exponent * below) / near
+        least = int(exponent.argmin())
+        exponent, error = total(exponent, np.full(len(x), -exponent[least]))
+        return exponent, rest - rest[least] + error
 
     def dots(self, tilt: float, step: float) -> Discretization:
         # If sigma is large, use quadrature nodes of the density g. A sum over integers differs from

@@ -292,7 +292,7 @@ class BracketSum:
     def _spacings(
         self, epsilon: float, log_delta: float, cancellation: float
     ) -> list[tuple[float, int, int]]:
-        """Return spacings of nodes, the widest first, each with the indices of two tilts.
+        """Return spacings of nodes, the best first, each with the indices of two tilts.
 
         They are the tilt of the line and the tilt that bounds the aliases.
         """
@@ -310,7 +310,9 @@ class BracketSum:
         others = np.argmax(after, axis=1)
         before = math.tau * tilts[fine] / (LIMITS.error_efolds - min(log_delta, 0.0))
         spacing = np.minimum(before, after[np.arange(len(fine)), others])
-        best = int(np.argmax(spacing))
+        # Terms above their sum cost digits.
+        excess = np.maximum(terms[fine] - max(float(terms.min()), log_delta), 0.0)
+        best = int(np.argmax(spacing * np.exp(-excess)))
         # Lines with a smaller c decay later, but may cancel less.
         tried = dict.fromkeys(
             [best, *np.linspace(0, len(fine) - 1, LIMITS.places).astype(int).tolist()]

@@ -32,6 +32,7 @@ from neyman.curves.profiles.duality import log_power_by_duality
 from neyman.curves.profiles.profile import Interval, Profile, log_delta_below_zero
 from neyman.curves.profiles.selection import profile_of_one, select
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import log_add
 
 
@@ -113,22 +114,30 @@ class SubsampledStepProfile(Profile):
     def log_power(self, log_level: float) -> Interval:
         """Bound the log of the best test's power at this level.
 
-        For "removed", the power is (1 - q) level + q (power of the pair (P, Q) at this level).
-        For "added" and "both", the bounds come from delta, by duality.
+        For "added" and "both", the bounds come from delta, by duality. For "both", the power is at
+        least that for "removed".
         """
-        q = self._rate
-        if self._order == "removed" or log_level == -math.inf:
+        if self._order == "removed":
+            return self._removal_power(log_level)
+        if log_level == -math.inf:
             if self._order == "added":
                 return -math.inf, -math.inf  # Q has no outcome that M lacks
-            bracket = self._pair.log_power(log_level)
-            low, high = (log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
-            size = abs(log_level) if math.isfinite(log_level) else abs(bracket[1])
-            slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
-            return low - slack, min(high + slack, 0.0)
+            return self._removal_power(log_level)
         if log_level >= 0:
             return 0.0, 0.0
         low, high = log_power_by_duality(self.log_delta, log_level)
+        if self._order == "both":
+            low = max(low, self._removal_power(log_level)[0])
         return low, min(high, 0.0)
+
+    def _removal_power(self, log_level: float) -> Interval:
+        """Bound the log of (1 - q) level + q (power of the pair (P, Q) at this level)."""
+        q = self._rate
+        bracket = self._pair.log_power(log_level)
+        low, high = (log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
+        size = abs(log_level) if math.isfinite(log_level) else abs(bracket[1])
+        slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
+        return low - slack, min(high + slack, 0.0)
 
 
 class ReplaceOneStepProfile(Profile):
@@ -168,13 +177,42 @@ class ReplaceOneStepProfile(Profile):
         )
 
     def log_power(self, log_level: float) -> Interval:
-        """Bound log power by duality."""
+        """Bound log power by a threshold, and powers or levels near 1 also by duality."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
             return 0.0, 0.0
-        low, high = log_power_by_duality(self.log_delta, log_level)
+        low, high = -math.inf, 0.0
+        if log_level < -0.7:
+            low, high = self._threshold_power(log_level)
+        if high > -0.7:
+            least, most = log_power_by_duality(self.log_delta, log_level)
+            low, high = max(low, least), min(high, most)
         return low, min(high, 0.0)
+
+    def _threshold_power(self, log_level: float) -> Interval:
+        """Bound log power for a level below one half, by a threshold of about this level [SA-3].
+
+        Let level and power be (1 - q) S(y) + q S(y + s) and (1 - q) S(y) + q S(y - s). Power is
+        concave in the level and at least 0, so between two levels it changes by at most their
+        ratio.
+        """
+        start, end = -self._shift - 1, self._shift + 1
+        while self._logs(end)[0] > log_level:
+            end *= 2
+        y = falls_to(lambda x: self._logs(x)[0], log_level, start, end, 1e-15)[1]
+        level, power, error = self._logs(y)
+        error += abs(log_level - level)
+        return power - error, power + error
+
+    def _logs(self, y: float) -> tuple[float, float, float]:
+        """Return log level and log power of the threshold y, and the sum of their errors."""
+        q, s = self._loss.rate, self._shift
+        top, middle, far = (self._log_survival(x) for x in (y - s, y, y + s))
+        rest, share = math.log1p(-q) + middle, math.log(q)
+        # As in `log_delta`, for both sums.
+        units = 64 * (4 + abs(top) + abs(middle) + abs(far) - share) + 4 * (abs(y) + s + 1) ** 2
+        return log_add(rest, share + far), log_add(rest, share + top), 2 * units * UNIT
 
 
 def _log_normal(x: float) -> float:
