@@ -54,7 +54,7 @@ def dp_accounting() -> dict[str, Ask]:
         "discrete Gaussian": lambda p: pld.from_discrete_gaussian_mechanism(p["sigma"]),
         "discrete Laplace": lambda p: pld.from_discrete_laplace_mechanism(1 / p["sigma"]),
         "k-ary response": response,
-        "mixture": lambda p: pld.from_mixture_gaussian_mechanism(
+        "Gaussian mixture": lambda p: pld.from_mixture_gaussian_mechanism(
             p["sigma"], [0.0, 1.0], [1 - p["rate"], p["rate"]]
         ),
     }

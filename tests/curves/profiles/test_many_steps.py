@@ -378,6 +378,7 @@ def test_hard_corners_of_the_map_are_tight():
         (2.15e-4, 0.652, 14_206, 1.27e-25),
         (6.1e-5, 0.482, 41_658, 8.4e-26),
         (1.5e-5, 0.341, 847_416, 2.5e-29),
+        (1.44075e-5, 0.30356, 404_075, 1.733e-17),  # the bulk has no line, and hardly counts
     ):
         bound = (ny.Gaussian(sigma).subsample(rate=rate) * count).tradeoff().epsilon(delta)
         assert bound.upper - bound.lower <= 1e-6 * bound.upper, (rate, sigma, count, delta)
@@ -615,6 +616,21 @@ def test_a_delta_of_very_many_rare_steps_has_an_upper_bound():
     profile = LargestStepProfile(steps((1e-12, 0.2, 10**18)))
     low, high = (float(v[0]) for v in profile.log_deltas(np.array([0.016])))
     assert low <= high <= math.log(1e-9)
+
+
+def test_a_delta_whose_bulk_counts_by_a_bound_holds_one_plain_line_of_many_nodes():
+    """The bulk needs too many nodes for a line, and has 4e-8 of delta."""
+    q, mu, n, epsilon = 1.44075e-5, 1 / 0.30356, 404_075, 36.0
+    y = np.linspace(-12.0, 21.0, 2001)
+    z = 0.93 + 0.05j * np.arange(1001)
+    density = np.exp(-0.5 * y**2) * ((y[1] - y[0]) / math.sqrt(math.tau))
+    ratio = np.log1p(q * np.expm1(mu * y - 0.5 * mu**2))
+    k = n * np.log1p(np.expm1(np.multiply.outer(z + 1, ratio)) @ density)
+    terms = np.real(np.exp(k - epsilon * z) / (z * (z + 1)))
+    truth = (terms.sum() - terms[0] / 2) * (0.05 / math.pi)
+    low, high = LargestStepProfile(steps((q, mu, n))).log_deltas(np.array([epsilon]))
+    assert low[0] <= math.log(truth) <= high[0]
+    assert high[0] - low[0] < 1e-7
 
 
 def test_a_power_near_1_of_many_fixed_size_steps_is_narrow():

@@ -220,13 +220,19 @@ class StepSum:
             best, narrowest = self.one_line(epsilon)
         if rough < -limits.deepest_efolds:  # only a line with a cheap K works
             return best
+        log_delta, tried = rough * (1 + LIMITS.guess_share), list[Sequence[BracketSum]]()
         for brackets in self._splits(epsilon, rough, table):
             if narrowest < self.enough_width:
                 break
-            telescope = self._telescope(brackets, epsilon, rough * (1 + LIMITS.guess_share))
+            telescope = self._telescope(brackets, epsilon, log_delta)
             width = telescope.width(epsilon) if telescope is not None else math.inf
             if width < narrowest:
                 best, narrowest = telescope, width
+            tried.append(brackets)
+        if best is None and not self.atom_at_zero:  # small brackets may count by their bounds
+            share = math.log(CONTOUR_LIMITS.loose_width)
+            each = (self._telescope(brackets, epsilon, log_delta, share) for brackets in tried)
+            return next(filter(None, each), None)
         return best
 
     def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
@@ -258,21 +264,31 @@ class StepSum:
                 yield [long(bracket) for bracket in self._levels(epsilon, rough)]
 
     def _telescope(
-        self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
+        self,
+        brackets: Sequence[BracketSum],
+        epsilon: float,
+        log_delta: float,
+        unsummed: float = -math.inf,
     ) -> Telescope | None:
-        """Return lines for all brackets that matter, or None if one of them has no line."""
+        """Return lines for all brackets that matter, or None if one of them has no line.
+
+        ``unsummed``: log share of delta below which a bracket without a line counts by its bound.
+        """
         lines: list[Line] = []
         rest: list[tuple[float, float]] = []
         # Start with the bracket that fails most often: the last, or the bulk near an atom.
         for bracket in brackets if self.atom_at_zero else reversed(brackets):
-            if bracket.chernoff(epsilon)[0] < log_delta - BRACKET_SUM_LIMITS.error_efolds - 2:
+            share = bracket.chernoff(epsilon)[0] - log_delta
+            line = None
+            if share >= -BRACKET_SUM_LIMITS.error_efolds - 2:
+                plan = bracket.plan(epsilon, log_delta, self.limits.cancellation_efolds)
+                line = plan.bracket.built(plan) if plan is not None else None
+                if line is None and share >= unsummed:
+                    return None
+            if line is not None:
+                lines.append(line)
+            else:
                 rest.append(bracket.certain(epsilon))
-                continue
-            plan = bracket.plan(epsilon, log_delta, self.limits.cancellation_efolds)
-            line = plan.bracket.built(plan) if plan is not None else None
-            if line is None:
-                return None
-            lines.append(line)
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
     def one_bracket(self, tilts: Array) -> list[BracketSum]:
