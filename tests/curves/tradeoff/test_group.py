@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction as F
 from itertools import pairwise
 
 import exact_polygons as cv
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,6 +114,57 @@ def test_two_records_of_a_sampled_gaussian_never_exceed_the_group():
         assert f.power(level).width <= 1e-3 * f.power(level).upper
     for epsilon in (0.0, 1.0, 3.0):
         assert pair.delta(epsilon).lower <= f.delta(epsilon).upper
+
+
+def exact_powers(sigma_squared, shift, count, levels):
+    """Powers of ``count`` discrete Gaussian releases, with masses of 100 digits.
+
+    A test rejects if the sum of the noise is at least some k. Under P it is moved by shift count.
+    """
+    unit = 10**100
+    with mpmath.workdps(110):
+        reach = math.ceil(26 * math.sqrt(sigma_squared))
+        one = [
+            mpmath.exp(-mpmath.mpf(k * k) / (2 * mpmath.mpf(sigma_squared)))
+            for k in range(-reach, reach + 1)
+        ]
+        total = mpmath.fsum(one)
+        one = [int(mass / total * unit) for mass in one]
+    mass = [unit]
+    for _ in range(count):
+        longer = [0] * (len(mass) + len(one) - 1)
+        for k, x in enumerate(mass):
+            for j, y in enumerate(one):
+                longer[k + j] += x * y
+        mass = [x // unit for x in longer]
+    moved = shift * count
+    pairs = zip([*mass, *[0] * moved], [*[0] * moved, *mass], strict=True)
+    corners = [(F(0), F(0))]
+    for q, p in reversed([*pairs]):
+        corners.append((corners[-1][0] + F(q, unit), corners[-1][1] + F(p, unit)))
+    for level in levels:
+        left, right = next(
+            (a, b) for a, b in pairwise(corners) if a[0] <= level <= b[0] and a[0] < b[0]
+        )
+        yield left[1] + (right[1] - left[1]) * (level - left[0]) / (right[0] - left[0])
+
+
+@pytest.mark.parametrize(
+    ("sigma", "shift", "count"),
+    [("2", 3, 5), ("0.7", 2, 8), ("1", 2, 5), ("0.5", 1, 2), ("1", 1, 3)],
+)
+def test_a_pair_of_people_in_noise_on_integers_has_the_exact_power(sigma, shift, count):
+    """The mass beyond both tables of atoms is of any size, and not a difference of sums."""
+    f = (ny.DiscreteGaussian(sigma, sensitivity=shift) * count).tradeoff().group(2)
+    levels = [F(1, 10**3), F(1, 10**12), F(1, 10**20), F(1, 10**40), F(1, 10**60)]
+    once = [*exact_powers(float(sigma) ** 2, shift, count, levels)]
+    for level, truth in zip(
+        levels, exact_powers(float(sigma) ** 2, shift, count, once), strict=True
+    ):
+        power = f.power(float(level))
+        assert F(power.lower) <= truth * (1 + F(1, 10**15)) + F(1, 10**85)
+        assert truth <= F(power.upper) * (1 + F(1, 10**15)) + F(1, 10**85)
+        assert power.upper - power.lower <= 1e-10 * power.upper
 
 
 def test_laplace_noise_is_closed_under_steps_of_the_same_length():

@@ -178,9 +178,9 @@ class DiscreteGaussianLoss(Loss):
         low, high = math.floor(-center - reach) - 1, math.ceil(-center + reach) + 1
         x = np.arange(high, low - 1, -1, dtype=float)
         exponent, rest = self._exponents(x, Fraction(tilt) * self.shift)
-        # A power of e errs by 4 units, its factor and the product by 2, and the total by as much
-        # as a weight [DG-3].
-        weight = np.exp(-exponent) * (1 - rest)
+        # Two powers of e and their product err by 5 units, the total by as much, and the fsum and
+        # the quotient by one each [DG-3].
+        weight = np.exp(-exponent) * np.exp(-rest)
         weight[weight < LEAST_WEIGHT] = 0.0  # subnormal; together far below the tail
         weight /= math.fsum(weight)
         step, first = self.shift / self.sigma_squared, self.shift**2 / (2 * self.sigma_squared)
@@ -200,7 +200,8 @@ class DiscreteGaussianLoss(Loss):
         squared, rest = product(place, place)
         exponent = squared / near
         known, error = product(exponent, np.full(len(x), near))
-        rest = ((squared - known) - error + rest + 2 * place * off - exponent * below) / near
+        rest += off * (2 * place + off)
+        rest = ((squared - known) - error + rest - exponent * below) / near
         least = int(exponent.argmin())
         exponent, error = total(exponent, np.full(len(x), -exponent[least]))
         return exponent, rest - rest[least] + error

@@ -201,9 +201,9 @@ def _on_lattice(losses: Composition) -> Pair | None:
     tails: list[float] = []
     for atoms in (p, q):
         weight = atoms.weight * math.exp(atoms.log_scale)
-        weights = weight[first - atoms.start : last - atoms.start]
+        before, weights, after = np.split(weight, [first - atoms.start, last - atoms.start])
         masses.append(weights)
-        tail = atoms.tail * math.exp(atoms.log_scale) + float(weight.sum() - weights.sum())
+        tail = atoms.tail * math.exp(atoms.log_scale) + math.fsum((*before, *after))
         tails.append(tail * (1 + 1e-9))
     # A power of e errs by 2 units plus its exponent's rounding. A product errs by one unit. Sums
     # are exact.

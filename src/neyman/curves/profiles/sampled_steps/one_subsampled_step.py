@@ -28,6 +28,7 @@ from neyman.curves.losses.subsampled import (
     SubsampledLoss,
 )
 from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile
+from neyman.curves.profiles.duality import LIMITS as DUALITY_LIMITS
 from neyman.curves.profiles.duality import log_power_by_duality
 from neyman.curves.profiles.profile import Interval, Profile, log_delta_below_zero
 from neyman.curves.profiles.selection import profile_of_one, select
@@ -177,7 +178,7 @@ class ReplaceOneStepProfile(Profile):
         )
 
     def log_power(self, log_level: float) -> Interval:
-        """Bound log power by a threshold, and powers or levels near 1 also by duality."""
+        """Bound log power by a threshold, and by duality near 1 or where the bounds are wide."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
@@ -185,7 +186,7 @@ class ReplaceOneStepProfile(Profile):
         low, high = -math.inf, 0.0
         if log_level < -0.7:
             low, high = self._threshold_power(log_level)
-        if high > -0.7:
+        if high > -0.7 or high - low > DUALITY_LIMITS.search_width:
             least, most = log_power_by_duality(self.log_delta, log_level)
             low, high = max(low, least), min(high, most)
         return low, min(high, 0.0)
