@@ -294,6 +294,15 @@ def test_moments_are_endless_only_where_infinite_losses_count():
         loss.mgf(math.nan)
 
 
+@pytest.mark.parametrize("delta", ["1e-20", "1e-17", "3e-17", "1.5e-16", "1e-10", "0.3"])
+def test_the_chance_of_a_finite_loss_is_below_one_by_the_mass_of_infinite_loss(delta):
+    loss = ny.approximate(1, F(delta)).loss
+    chance = loss.cdf(5)
+    assert F(chance.lower) <= 1 - F(delta) <= F(chance.upper)
+    assert chance.width < 4e-15
+    assert ny.approximate(1, 0).loss.cdf(5).lower == 1
+
+
 def test_infinite_losses_have_their_mass_and_no_mean():
     loss = ny.approximate(1, 0.25).loss
     assert holds(loss.infinite, 0.25, 1e-14)

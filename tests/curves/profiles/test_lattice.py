@@ -341,6 +341,32 @@ def test_the_type_ii_error_of_a_gaussian_has_digits():
         assert bound.upper - bound.lower <= 1e-9 * bound.upper
 
 
+@pytest.mark.parametrize(("count", "deviations"), [(30_000, 5), (30_000, 12), (1_000_000, 5)])
+def test_a_type_ii_error_counts_the_losses_far_below_its_threshold(count, deviations):
+    """Of many responses at a level below the floats, against binomial sums of 40 digits."""
+    with mp.workdps(40):
+        p = 1 / (1 + mp.exp(-2))
+        k = int(count * p - deviations * mp.sqrt(count * p * (1 - p)))
+
+        def tail(chance, start, step):
+            """The mass from ``start`` on, in the direction in which it falls."""
+            log = mp.loggamma(count + 1) - mp.loggamma(start + 1) - mp.loggamma(count - start + 1)
+            term = mp.exp(log + start * mp.log(chance) + (count - start) * mp.log(1 - chance))
+            total, at, odds = mp.mpf(0), start, chance / (1 - chance)
+            while term > total * mp.mpf(10) ** -30:
+                total += term
+                term *= (count - at) * odds / (at + 1) if step > 0 else at / odds / (count - at + 1)
+                at += step
+            return total
+
+        log_level = float(mp.log(tail(1 - p, k, 1)))
+        truth = mp.log1p(-tail(p, k - 1, -1))
+    power = (ny.RandomizedResponse(2) * count).tradeoff().log_power(log_level=log_level)
+    rounding = 8e-16 * abs(log_level)  # of the level, relative
+    assert power.lower * (1 + rounding) <= truth <= power.upper * (1 - rounding)
+    assert power.upper - power.lower < -1e-4 * power.upper
+
+
 def test_bounds_that_overflowed_claim_nothing():
     """A NaN would make each comparison false, so that a target would seem to be met."""
     profile = dots_profile(losses(ny.Laplace(1) * 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from fractions import Fraction as F
 
@@ -236,3 +237,28 @@ def test_an_asymmetric_pair_is_answered_in_its_worse_direction():
         truth = max(ref.delta(forward, epsilon), ref.delta(backward, epsilon))
         power = f.delta(epsilon)
         assert power.lower * (1 - 1e-14) <= truth <= power.upper * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+@pytest.mark.parametrize("share", [F(1, 10**10), F(1, 10**20)])
+def test_steps_that_reveal_almost_surely_have_their_type_ii_error(share, count):
+    """A float holds no such mass of infinite loss, and the rest of the loss keeps its digits."""
+    one = ny.between([1 - share, 2 * share / 3, share / 3], [F(0), F(1, 3), F(2, 3)])
+    f = one.replace([c * count for c in one.directions])
+    f = f.part(next(c for c in f.directions if c.infinite > 0.5))  # one order
+    # Every sequence without a revealing outcome has the chances (2/3, 1/3) against (1/3, 2/3).
+    masses = [
+        (
+            F(math.comb(count, k) * 2**k, 3**count),
+            F(math.comb(count, k) * 2 ** (count - k), 3**count),
+        )
+        for k in range(count, -1, -1)
+    ]
+    level, power, known = F(1, 7), F(0), F(0)
+    for p, q in masses:
+        part = min((level - known) / q, F(1)) if level > known else F(0)
+        power, known = power + part * p, known + part * q
+    truth = share**count * (1 - power)
+    miss = f(float(level))
+    assert F(miss.lower) <= truth * (1 + F(1, 10**14)) + F(1, 10**307)
+    assert truth * (1 - F(1, 10**14)) <= F(miss.upper)

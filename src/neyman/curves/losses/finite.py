@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri_exp
+from scipy.special import logsumexp, ndtri_exp
 
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.curves.losses.zcdp_parameters import (
@@ -201,7 +201,7 @@ class FiniteLoss(_ValuesLoss):
         if count == 1 or len(self.index) > 2:
             return lattice_sum(self, count, tilt, least)
         index, log_p = np.array(self.index), np.array(self.log_p)
-        return _multinomial(index, float(self.lattice), log_p, self.failure, count, tilt, 0.0)
+        return _multinomial(index, float(self.lattice), log_p, count, tilt, 0.0)
 
 
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))  # the loss of perfect privacy: always 0
@@ -406,21 +406,21 @@ class OffLatticeLoss(_ValuesLoss):
             return added([self.dots(tilt, 1.0)] * count, tilt)
         value, log_p = self._arrays
         place = PLACE_ERROR * self._largest
-        return _multinomial(value, 1.0, log_p, self.failure, count, tilt, place)
+        return _multinomial(value, 1.0, log_p, count, tilt, place)
 
     def _has_powers(self, count: int) -> bool:
         return count > 1 and min(self.log_p) >= LEAST_LOG_MASS
 
 
 def _multinomial(
-    index: Array, unit: float, log_p: Array, failure: float, count: int, tilt: float, place: float
+    index: Array, unit: float, log_p: Array, count: int, tilt: float, place: float
 ) -> Discretization:
     """Return the tilted sum of ``count`` losses with values ``index * unit``.
 
-    ``place`` bounds each value's error. ``failure``: mass of infinite loss.
+    ``place`` bounds each value's error.
     """
-    # Probabilities given that the loss is finite. The end restores the missing mass.
-    log_finite = math.log1p(-failure)
+    # Probabilities given that the loss is finite: their sum is 1. The end restores the finite mass.
+    log_finite = float(logsumexp(log_p))
     p = np.exp(log_p - log_finite)
     relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
     dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
@@ -459,7 +459,9 @@ def finite_loss(p: Sequence[Fraction], q: Sequence[Fraction]) -> OffLatticeLoss 
         shared = merged
     failure, missing = 1 - sum(a for a, _ in merged), 1 - sum(b for _, b in merged)
     log_p = tuple(exact_log(a) for a, _ in merged)
-    return OffLatticeLoss(tuple(values), log_p, float(failure), float(missing), tuple(merged))
+    # Masses of infinite loss err by a unit, but no loss with finite values has all mass there.
+    alone = [min(float(mass), 1 - UNIT) for mass in (failure, missing)]
+    return OffLatticeLoss(tuple(values), log_p, alone[0], alone[1], tuple(merged))
 
 
 def exact_log(x: Fraction) -> float:

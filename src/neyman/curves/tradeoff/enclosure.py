@@ -225,7 +225,9 @@ def _round_polygon(
         alone: masses of the outcomes that only P, or only Q, can produce.
         tails: bounds on the omitted mass under P and under Q; it may have any loss.
     """
-    slack, (lost_p, lost_q) = Fraction(relative), map(Fraction, tails)
+    # A subnormal or underflowing mass errs by a few of the least floats.
+    slack, least = Fraction(relative), 4 * len(p) * Fraction(math.ulp(0.0))
+    lost_p, lost_q = (Fraction(tail) + least for tail in tails)
     steps = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(p, q, strict=True)]
     power = [*accumulate((a for a, _ in reversed(steps)), initial=Fraction(alone[0]))]
     level = [*accumulate((b for _, b in reversed(steps)), initial=Fraction(0))]
@@ -473,7 +475,8 @@ class _Places:
 
 def _up(log_value: Array) -> Array:
     value = np.exp(np.minimum(log_value, 0.0) * (1 - 4 * UNIT)) * (1 + 8 * UNIT)
-    return np.where(np.isneginf(log_value), 0.0, np.minimum(value, 1.0))
+    value = np.clip(value + math.ulp(0.0), None, 1.0)  # e^-800 is not 0
+    return np.where(np.isneginf(log_value), 0.0, value)
 
 
 def _down(log_value: Array) -> Array:

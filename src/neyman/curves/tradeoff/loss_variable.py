@@ -112,7 +112,8 @@ class PrivacyLoss:
     def infinite(self) -> Bound:
         """Return P(L = inf), the mass of outcomes that reveal all; the upper bound is safe."""
         low, high = self.composition.least.infinite, self.composition.infinite
-        if low == high and low in (0.0, 1.0):
+        revealed = any(isinstance(part, NonPrivateLoss) for part, _ in self.composition.parts)
+        if low == high and (not low or revealed):  # another mass of 1.0 is rounded
             return Bound(abs(low), abs(high), "upper", "mass")
         return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0), "upper", "mass")
 
@@ -226,7 +227,9 @@ class PrivacyLoss:
         method = self._profile.method
         if composition.infinite < 1 and exact >= composition.supremum:
             mass = self.infinite
-            return (max(1 - mass.upper, 0.0), 1 - mass.lower), (mass.lower, mass.upper), method
+            low = down(1 - mass.upper, 1) if mass.upper else 1.0
+            high = min(up(1 - mass.lower, 1), 1.0)
+            return (low, high), (mass.lower, mass.upper), method
         if composition.least.infinite >= 1 or exact < -composition.reverse().supremum:
             return (0.0, 0.0), (1.0, 1.0), method
         if (lattice := self._lattice) is not None:  # no loss is between two lattice points

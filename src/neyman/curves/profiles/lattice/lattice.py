@@ -432,19 +432,22 @@ class Side:
         """
         center, c = self.moments[0], self.tilt
         away = self.loss - center
-        part = slice(*np.searchsorted(away, [-SPAN_EFOLDS / (c + 1), -SPAN_EFOLDS / c]))
-        loss, weight, away = self.loss[part], self.weight[part], away[part]
-        if not len(loss):
+        start, end = (
+            int(k) for k in np.searchsorted(away, [-SPAN_EFOLDS / (c + 1), -SPAN_EFOLDS / c])
+        )
+        if start >= end:
             return None
-        error = (self.weight * self.relative)[part] + self.absolute
+        # Beyond these places, one of both factors overflows, and the other sum goes on.
+        error = self.weight * self.relative + self.absolute
         rounding = self._spread(abs(self.log_scale) + 4 * SPAN_EFOLDS)
-        null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
-        size = np.append(_from_above(weight * null), 0.0)
-        q_error = _from_above(error * null) + self.tail * null
-        q_error = np.append(q_error, self.tail * null[-1]) + rounding * size
-        below = np.append(0.0, np.cumsum(weight * power))
-        b_error = np.append(0.0, np.cumsum(error * power)) + rounding * below
-        return loss, weight, size, q_error, below, b_error
+        null, power = np.exp(-(c + 1) * away[start:]), np.exp(-c * away[:end])
+        kept = end - start + 1
+        size = np.append(_from_above(self.weight[start:] * null), 0.0)[:kept]
+        q_error = _from_above(error[start:] * null) + self.tail * null
+        q_error = np.append(q_error, self.tail * null[-1])[:kept] + rounding * size
+        below = _cumulative_sums(self.weight[:end] * power)[start:]
+        b_error = _cumulative_sums(error[:end] * power)[start:] + rounding * below
+        return self.loss[start:end], self.weight[start:end], size, q_error, below, b_error
 
     def _spread(self, sizes: float) -> float:
         """Return the relative error from sums, losses, and exponents, for both P and Q.
@@ -763,8 +766,8 @@ class LatticeProfile(Profile):
         weight = above.weight * math.exp(above.log_scale)
         other = weight * np.exp(-above.loss)
         # Sum both tails of each corner from their own ends, not by subtraction from 1.
-        level, cover = _from_above(other), _cumulative_sums(other)
-        power, miss = _from_above(weight), _cumulative_sums(weight)
+        level, cover = _from_above(other), _cumulative_sums(other)[:-1]
+        power, miss = _from_above(weight), _cumulative_sums(weight)[:-1]
         used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
         if not used.any():
             return None
@@ -799,8 +802,8 @@ def _reach(sides: tuple[Side, Side]) -> float:
 
 
 def _cumulative_sums(weight: Array) -> Array:
-    """Return, for each index, the sum of all weights before it."""
-    return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
+    """Return the sum of all weights before each index, and of all; shape (n + 1,)."""
+    return np.append(0.0, _from_above(weight[::-1])[::-1])
 
 
 def _exp(x: float) -> float:
