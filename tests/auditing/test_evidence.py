@@ -471,6 +471,7 @@ def test_a_refuted_epsilon_of_two_error_rates_is_just_below_the_exact_one(delta)
     rates = [(0.1 * (1 + k / 977), 0.2 + k / 3137) for k in range(40)]
     rates += [(10.0**-k / 3, 0.1 + k / 977) for k in range(40)]
     rates += [(near := (1 - delta) / 2 * (1 - 2.0**-k), near) for k in range(4, 52)]
+    rates += [(10.0**-9 / k, 1 - delta - 10.0**-8 / k**0.5) for k in range(2, 90)]  # cancel
     with mp.workdps(60):
         for a, b in rates:
             shown = ManyRuns(Fraction(1, 2), "add-remove", ((a, b),), 10, 10, (a, b))

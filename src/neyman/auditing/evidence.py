@@ -221,11 +221,13 @@ class ManyRuns(Evidence):
 
     def epsilon(self, delta: float = 0.0) -> float:
         """Return the largest epsilon that is refuted at delta, or 0."""
-        d = _delta(delta)
+        rest = 1 - Fraction(_delta(delta))
         ratios = [
-            (1 - d - miss) / alarm for a, b in self.points for alarm, miss in ((a, b), (b, a))
+            (rest - Fraction(miss)) / Fraction(alarm)
+            for a, b in self.points
+            for alarm, miss in ((a, b), (b, a))
         ]
-        largest = max(ratios, default=0.0) * (1 - 8 * UNIT)
+        largest = below(max(ratios, default=Fraction(0)))
         return max(math.log(largest) * (1 - 8 * UNIT), 0.0) if largest > 1 else 0.0
 
     def gdp(self) -> float:

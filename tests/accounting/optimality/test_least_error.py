@@ -506,3 +506,28 @@ def test_no_random_local_channel_has_a_smaller_bayes_risk():
         prior = (k - 1) * (k * alpha - 1) * (k * alpha - 2) / (alpha - 2)
         information = k * min(largest_variance(epsilon, k), k - 1.0) * inverse
         assert (k - 1) ** 2 / (information + prior) <= risk * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n", [2**31 - 1, 2**31, 2**32 + 10_000, 10**12])
+def test_a_mean_of_billions_of_records_can_be_as_accurate_as_the_bound(n):
+    """The sample mean with Gaussian noise of scale 2 / (n mu) per coordinate, in a unit ball."""
+    for dimension, mu in ((10**6, 8.0), (100, 1e-9)):
+        least = ny.least_error("ball-mean", n=n, radius=1.0, dimension=dimension, budget=ny.gdp(mu))
+        reached = 1 / n + dimension * (2 / (n * mu)) ** 2
+        assert least.lower <= min(reached, 1.0) * (1 + 1e-9)
+        assert least.lower >= min(reached, 1.0) / 1000
+
+
+def test_blocks_of_changed_records_have_their_binomial_masses_at_any_size():
+    """Of 2^31 records and more, against integrals of the beta density in 30 digits."""
+    guarantee = SimpleNamespace(affinity=lambda k: np.where(k <= 3, 1.0, 0.0))
+    for n in (10**4, 2**31, 2**32 + 10_000, 10**12):
+        with mp.workdps(30):
+            t = mp.mpf(5) / n
+            truth = mp.fsum(
+                mp.exp(k * mp.log(t) + (n - k) * mp.log1p(-t) + mp.log(mp.binomial(n, k)))
+                for k in range(4)
+            )
+        mass = mean_affinity(guarantee, n, 5 / n, blocks=60)
+        assert mass <= truth
+        assert mass >= truth * (1 - 1e-8)

@@ -17,6 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from neyman.accounting.semantics.budget import Approximate, AtMost
+from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.noise import Bits
@@ -28,6 +30,7 @@ from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release import run as run_module
 from neyman.publishing.release.add_noise import noisy_part
 from neyman.publishing.release.folder import FolderFiles, OutputError, Release, staging, sweep
+from neyman.publishing.release.receipt import _zcdp_route
 from neyman.publishing.release.verify.verification import verify
 from neyman.publishing.tables.estimates import half_width, standard_error
 from neyman.publishing.tables.forms import Form, forms
@@ -497,6 +500,18 @@ def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_no
     assert not plan.admits(plan.at_scale(plan.scale * Fraction(98, 100)))
     route = mechanism.receipt["guarantee"]["zcdp_route"]
     assert route is None or route["variance_ratio"] >= 1
+
+
+def test_the_rho_that_implies_a_budget_implies_it_in_six_digits():
+    tight = Approximate(Fraction(47, 10), Fraction(1, 10**9))
+    for budget, own in (
+        (tight, Fraction(1, 5)),
+        (tight, Fraction(1, 3)),
+        (AtMost(Fraction(11, 50), Fraction(1, 10)), Fraction(7, 25)),
+    ):
+        route = _zcdp_route(budget, own)
+        assert route is not None
+        assert budget.claimed_by(zcdp(Fraction(route.rho))), budget
 
 
 def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place, caplog):

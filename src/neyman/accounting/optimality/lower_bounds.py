@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, gammaln
+from scipy.special import betainc, betaincc, gammaln
 
 from neyman.accounting.optimality.guarantee import DOWN, UP, Guarantee
 from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
@@ -67,7 +67,8 @@ def mean_affinity(
     ends = np.unique(np.linspace(first, last, min(last - first + 1, blocks)).astype(np.int64))
     affinity = guarantee.affinity(ends.astype(float))
     affinity = np.maximum.accumulate(affinity[::-1])[::-1]
-    mass = np.asarray(bdtr(ends.astype(float), n, t)) * DOWN
+    # P(K <= k). The binomial functions of SciPy are wrong for n of 2^31 or more.
+    mass = np.asarray(betaincc(ends + 1.0, np.maximum(n - ends, 1.0), t)) * DOWN
     mass[-1] = mass[-1] if last < n else DOWN
     return float(np.sum(mass * (affinity - np.append(affinity[1:], 0.0))))
 
@@ -181,7 +182,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
     best = [0.0, 0.0]
     for size in np.unique(np.geomspace(1, n, LIMITS.sizes).astype(int)).tolist():
         share = max(size - LIMITS.spread * math.sqrt(size), size / 8) / n if size < n else 1.0
-        more = float(bdtrc(size, n, share)) * UP if size < n else 0.0
+        more = float(betainc(size + 1.0, n - size, share)) * UP if size < n else 0.0
         gain = (share * PACKING_DISTANCE / 2) ** 2
         for i, success in enumerate((packing_success, fano_success)):
             error = gain * (1 - success(guarantee, count, size) - more)

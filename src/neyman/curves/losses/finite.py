@@ -460,7 +460,7 @@ def finite_loss(p: Sequence[Fraction], q: Sequence[Fraction]) -> OffLatticeLoss 
     failure, missing = 1 - sum(a for a, _ in merged), 1 - sum(b for _, b in merged)
     log_p = tuple(exact_log(a) for a, _ in merged)
     # Masses of infinite loss err by a unit, but no loss with finite values has all mass there.
-    alone = [min(float(mass), 1 - UNIT) for mass in (failure, missing)]
+    alone = [min(float(mass), math.nextafter(1, 0)) for mass in (failure, missing)]
     return OffLatticeLoss(tuple(values), log_p, alone[0], alone[1], tuple(merged))
 
 

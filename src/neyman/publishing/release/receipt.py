@@ -21,7 +21,7 @@ from neyman.accounting.semantics.budget import PlanBudget, within_limit
 from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
-from neyman.numerics.bound import Bound
+from neyman.numerics.bound import Bound, directed
 from neyman.numerics.operations import LIMITS as OPERATIONS_LIMITS
 from neyman.numerics.operations import question_meter
 from neyman.numerics.roots import bisect
@@ -248,7 +248,7 @@ def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
     low, _ = bisect(
         lambda rho: _meets_zcdp(budget, rho), low, high, tolerance=Fraction(1, 10**5 + 1)
     )
-    rho = Fraction(f"{float(low):.6g}")
+    rho = Fraction(directed(float(low), 6, up=False))
     ratio = round(float(own / low), 4)
     return parts.RoutePart(rho=str(rho), variance_ratio=ratio, promise=budget.claim)
 
