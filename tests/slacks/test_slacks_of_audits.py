@@ -22,7 +22,7 @@ def shown(alarm: float, miss: float) -> ManyRuns:
     return ManyRuns(F(9, 10), "any", ((alarm, miss),), 100, 100, (0.1, 0.1))
 
 
-@needed("auditing/evidence.py:ManyRuns.epsilon", together=[(0, 1)])
+@needed("auditing/evidence.py:ManyRuns.epsilon")
 def test_a_refuted_epsilon_is_at_most_the_logarithm_of_a_ratio() -> Iterator[bool]:
     for alarm, miss in numbers(1, 100, (0.01, 0.4), (0.01, 0.4)):
         exact = max((1 - mpf(b)) / a for a, b in ((alarm, miss), (miss, alarm)))
