@@ -196,7 +196,7 @@ def test_factors_next_to_one_lose_no_digits(digits):
 @pytest.mark.parametrize("digits", [18, 20])
 @pytest.mark.parametrize("share", [Fraction(1, 3), Fraction(2, 3), Fraction(6, 7)])
 def test_rho_is_rounded_up_next_to_a_factor_of_one(digits, share):
-    """With 1 - c = (1 + share) / 10^k, rho is the formula in fractions, rounded up by 1e-48 at most."""
+    """With c near 1, rho is the formula in fractions, rounded up by at most 1e-48 of it."""
     c = 1 - (1 + share) / 10**digits
     for t in (2, 5):
         exact = (1 - c**t) * (1 + c) / ((1 + c**t) * (1 - c)) / 2
