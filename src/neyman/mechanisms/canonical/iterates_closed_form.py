@@ -105,7 +105,7 @@ class MovedLadder(ClosedLadder):
         move = n * self._distance
         with np.errstate(over="ignore"):
             value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
-        return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
+        return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error), y)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
         """Bound log g^n(s), n steps outward: shift the quantile n times to the right."""
@@ -126,7 +126,7 @@ class MovedLadder(ClosedLadder):
         near = self._log_density(y, error)
         with np.errstate(over="ignore"):
             far = self._log_density(y + move, error + 4 * UNIT * move)
-        return _clip_ends(far[0] - near[0], far[1] + near[1])
+        return _clip_ends(far[0] - near[0], far[1] + near[1], y)
 
 
 class Normal(MovedLadder):
@@ -162,8 +162,7 @@ class LaplaceLadder(MovedLadder):
         with np.errstate(divide="ignore"):
             beyond = np.log(-2 * np.expm1(log_s))
         y = np.where(log_s <= -math.log(2), -math.log(2) - log_s, beyond)
-        # Near s = 1, the small 1 - s has the same error as s.
-        return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = np.where(y >= 0, -math.log(2) - y, np.log1p(-np.exp(np.minimum(y, 0.0)) / 2))
@@ -183,7 +182,7 @@ class Logistic(MovedLadder):
 
     def _quantile(self, log_s: Array) -> Arrays:
         y = np.log(-np.expm1(log_s)) - log_s
-        return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = -np.logaddexp(0.0, y)
@@ -272,11 +271,15 @@ class Exponential(ClosedLadder):
         return value - error, value + error
 
 
-def _clip_ends(value: Array, error: Array) -> Arrays:
-    """Return value - error and value + error. If the error overflows, return -inf and -1e300."""
+def _clip_ends(value: Array, error: Array, y: Array) -> Arrays:
+    """Return value - error and value + error, for a log tail or a log slope, which is at most 0.
+
+    If the error overflows, return -inf, and 0 left of the center (y < 0) or -1e300 right of it.
+    """
     far = ~np.isfinite(error)
     value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
-    return value - error, np.where(far, LEAST_LOG_POWER, value + error)
+    most = np.where(y < 0, 0.0, LEAST_LOG_POWER)
+    return value - error, np.where(far, most, value + error)
 
 
 def _around(value: float, error: float) -> Interval:
