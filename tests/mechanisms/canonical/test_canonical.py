@@ -319,6 +319,32 @@ def test_the_tail_of_a_probability_of_one_is_not_taken_for_the_far_tail():
             assert ladder.log_slope(s, n)[1][0] == 0
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(3e-13, 0), (1e-17, 0), (0, 1e-12), (0, 1e-17), (1e-9, 1e-9), (1, 0.1)]
+)
+def test_the_ends_of_a_quantile_hold_it_where_the_number_of_steps_is_rounded(epsilon, delta):
+    """Near the boundaries of units, the quantile in 60 digits lies between both ends."""
+    law = CanonicalNoise(ny.approximate(epsilon, delta)).law
+    e, d = MP.mpf(epsilon), MP.mpf(delta)
+    c = (1 - d) / (1 + MP.exp(e))
+    near = [c]
+    for _ in range(5):
+        near.append(max((near[-1] - d) * MP.exp(-e), MP.mpf(10) ** -30))
+    log_u = [float(MP.log(u)) * (1 + k * 2.0**-52) for u in near for k in range(-3, 4)]
+    log_u = [v for v in [-0.6931471805675953, *log_u] if v < -0.69314718055994540]
+    low, high = law.place(np.array(log_u))
+    for v, below, above in zip(log_u, low, high, strict=True):
+        s = MP.exp(MP.mpf(v))
+        if epsilon:
+            k = d / MP.expm1(e)
+            n = max(MP.ceil(MP.log((c + k) / (s + k)) / e), 0)
+            s = MP.exp(n * e) * (s + k) - k
+        else:
+            n = max(MP.ceil((c - s) / d), 0)
+            s += n * d
+        assert below <= n + (MP.mpf(1) / 2 - s) / (1 - 2 * c) <= above
+
+
 def test_both_ends_hold_the_number():
     """The certified ends of a tail hold the definition carried out in 60 digits."""
     f, c = normal_curve(1)

@@ -115,7 +115,7 @@ class CanonicalLaw:
     def place(self, log_u: Array) -> Arrays:
         """Bound the x >= 0 with P(Z > x) = u, for u <= 1/2. If u = 0, x is the end of the noise."""
         low, high = np.empty(len(log_u)), np.empty(len(log_u))
-        middle = log_u > 0.5 * (self.ladder.log_c[0] + self.ladder.log_c[1])
+        middle = log_u > self.ladder.log_c[1]
         u = np.exp(log_u[middle])
         slack = 8 * UNIT * u
         low[middle], high[middle] = self.ladder.middle(u - slack, u + slack)

@@ -50,11 +50,15 @@ class Ladder(ABC):
 
     def middle(self, s_low: Array, s_high: Array) -> Arrays:
         """Bound the t in [-1/2, 1/2] with P(Z > t) = s, for s from ``s_low`` to ``s_high``."""
+        low, high = self.line(s_low, s_high)
+        return np.clip(low, -0.5, 0.5), np.clip(high, -0.5, 0.5)
+
+    def line(self, s_low: Array, s_high: Array) -> Arrays:
+        """Bound (1/2 - s) / (1 - 2c): the t with P(Z > t) = s, if it is in [-1/2, 1/2]."""
         gap_low, gap_high = self.gap
         low, high = 0.5 - s_high, 0.5 - s_low
         low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT
-        high = high / np.where(high > 0, gap_low, gap_high) + 4 * UNIT
-        return np.clip(low, -0.5, 0.5), np.clip(high, -0.5, 0.5)
+        return low, high / np.where(high > 0, gap_low, gap_high) + 4 * UNIT
 
 
 class ClosedLadder(Ladder):
@@ -69,15 +73,30 @@ class ClosedLadder(Ladder):
         """Estimate the number of steps inward from u <= c to c, as a real number."""
 
     def place(self, log_u: Array) -> Arrays:
-        """Bound the quantile n + t: n steps inward from u lead to t in the middle [-1/2, 1/2]."""
+        """Bound the quantile n + t: n steps inward from u lead to t in the middle [-1/2, 1/2].
+
+        The estimate of n is rounded. If n is too large for the lower end (too small for the upper
+        end), t passes the middle, and other n are tried at distances 1, 3, 7 and so on.
+        """
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
         far = ~np.isfinite(n)
-        n = np.where(far, math.inf, n)
-        low, high = self.back(np.where(far, -1.0, log_u), np.where(far, 0.0, n))
-        first, last = self.middle(np.exp(low), np.exp(high))
-        slack = 4 * UNIT * np.where(far, 0.0, n)
-        return n + first - slack, n + last + slack
+        log_u, n = np.where(far, -1.0, log_u), np.where(far, 0.0, n)
+        ends: list[Array] = []
+        for side in (0, 1):
+            m, shift = n, 1.0
+            while True:
+                with np.errstate(over="ignore"):
+                    low, high = self.back(log_u, m)
+                    t = self.line(np.exp(low) * (1 - 4 * UNIT), np.exp(high) * (1 + 4 * UNIT))[side]
+                past = ~far & ((t > 0.5) if side else (t < -0.5) & (m > 0))
+                if not past.any():
+                    break
+                m = np.where(past, np.maximum(m + (shift if side else -shift), 0.0), m)
+                shift *= 2
+            slack = 4 * UNIT * (2 * side - 1)
+            ends.append(np.where(far, math.inf, m + np.clip(t, -0.5, 0.5) + slack * m))
+        return ends[0], ends[1]
 
 
 class MovedLadder(ClosedLadder):
