@@ -117,8 +117,8 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
     "mechanisms/canonical/iterates_closed_form.py:ClosedLadder.place",
     "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
     "mechanisms/canonical/iterates_closed_form.py:Exponential._units",
-    together=[(0, 3)],
-    but=(1, 2),
+    together=[(2, 5)],
+    but=(0, 1, 3, 4),
 )
 def test_a_place_beyond_the_middle() -> Iterator[bool]:
     for epsilon, log_u in numbers(5, 60, (0.1, 3.0), (-90.0, -3.0)):

@@ -101,7 +101,8 @@ class CanonicalLaw:
             for log_c in self.ladder.log_c
         ]
         # Left of the center, the small 1 - s keeps its digits.
-        ends = np.sort([np.where(left, np.log1p(-v), np.log(v)) for v in shares], axis=0)
+        logs: list[Array] = [np.where(left, np.log1p(-v), np.log(v)) for v in shares]
+        ends: Array = np.sort(np.array(logs), axis=0)
         slack = 8 * UNIT * (np.where(left, np.abs(ends), 1.0) + np.abs(ends))
         return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
 
