@@ -57,6 +57,18 @@ def test_each_formula_lies_between_its_ends(order, epsilon, delta):
             assert result.width <= 1e-12 * (1 + result.upper)
 
 
+@pytest.mark.parametrize("digits", [1, 40, 400, 9000])
+def test_the_logarithm_of_a_long_fraction_loses_no_digits(digits):
+    """ln(1/delta) does not cancel between a long numerator and denominator, in 9,500 digits."""
+    shares = (Fraction(0.4981437715964537), Fraction("0.1"), Fraction(1, 3), Fraction(1, 10**310))
+    for share in shares:
+        delta = share + Fraction(1, 10**digits * share.denominator)
+        with mp.workdps(9500):
+            value = -mp.log(number(delta))
+            result = mironov(2, 0, delta)
+            assert result.lower <= value <= result.upper
+
+
 @settings(max_examples=examples(60))
 @given(rhos, deltas)
 def test_the_best_order_is_found(rho, delta):

@@ -193,6 +193,21 @@ def test_factors_next_to_one_lose_no_digits(digits):
         assert 0 <= rho.numerator / mp.mpf(rho.denominator) - total < 1e-9
 
 
+@pytest.mark.parametrize("digits", [18, 20])
+@pytest.mark.parametrize("share", [Fraction(1, 3), Fraction(2, 3), Fraction(6, 7)])
+def test_rho_is_rounded_up_next_to_a_factor_of_one(digits, share):
+    """With c near 1, rho is the formula in fractions, rounded up by at most 1e-48 of it."""
+    c = 1 - (1 + share) / 10**digits
+    for t in (2, 5):
+        exact = (1 - c**t) * (1 + c) / ((1 + c**t) * (1 - c)) / 2
+        rho = NoisyGradientDescent(1, t, 1, 1, contraction=c).rho()
+        assert exact <= rho <= exact * (1 + Fraction(1, 10**48))
+        later = c ** (3 * (t - 1))
+        exact = 1 + c**4 * (1 - c**2) / (1 - c**3) ** 2 * (1 - later) / (1 + later)
+        rho = 2 * NoisyCyclicGradientDescent(3, 1, t, 1, 1, contraction=c).rho()
+        assert exact <= rho <= exact * (1 + Fraction(1, 10**48))
+
+
 @pytest.mark.parametrize("cyclic", [False, True])
 @pytest.mark.parametrize("share", [0.1, 0.4, 1.0])
 def test_no_walk_in_an_interval_tells_more(cyclic, share):

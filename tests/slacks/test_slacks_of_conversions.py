@@ -116,7 +116,7 @@ def test_variances_of_canonical_noise() -> Iterator[bool]:
     "mechanisms/canonical/distribution.py:CanonicalLaw.log_density",
     "mechanisms/canonical/distribution.py:CanonicalLaw.place",
     "mechanisms/canonical/iterates_closed_form.py:Exponential.__init__",
-    "mechanisms/canonical/iterates_closed_form.py:Ladder.middle",
+    "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
     together=[(5, 8)],
     but=(1, 2, 7),
 )

@@ -102,7 +102,7 @@ def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
         yield held(law.log_slope(np.array([log_s]), steps), abs(y) - abs(moved))
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:Ladder.middle")
+@needed("mechanisms/canonical/iterates_closed_form.py:Ladder.line")
 def test_a_place_in_the_middle() -> Iterator[bool]:
     for a, s in numbers(4, 60, (0.01, 9.0), (0.1, 0.9)):
         law = LaplaceLadder(a)
@@ -115,10 +115,10 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
 
 @needed(
     "mechanisms/canonical/iterates_closed_form.py:ClosedLadder.place",
-    "mechanisms/canonical/iterates_closed_form.py:Ladder.middle",
+    "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
     "mechanisms/canonical/iterates_closed_form.py:Exponential._units",
-    together=[(0, 3)],
-    but=(1, 2),
+    together=[(2, 5)],
+    but=(0, 1, 3, 4),
 )
 def test_a_place_beyond_the_middle() -> Iterator[bool]:
     for epsilon, log_u in numbers(5, 60, (0.1, 3.0), (-90.0, -3.0)):

@@ -32,7 +32,9 @@ from neyman.numerics.rounding import below, down, up
 class Limits:
     """Limit the decimal digits, the mu of the first factor, and the number of splits to try."""
 
-    digits: int = 60
+    digits: int = 60  # of a result
+    # 1 - c and 1 - c^t each lose 20 digits (see `NEAR_ONE`), and the cyclic scheme squares one.
+    computed_digits: int = 120
     least_gap: float = 1e-140  # of the first factor: a smaller gap would underflow
     splits: int = 400  # number of points at which the stochastic scheme is tentatively split
 
@@ -113,7 +115,7 @@ class _Gaussian(LastIterate):
 
     @abstractmethod
     def _mu_squared(self) -> Decimal:
-        """Return mu squared of the curve, to `LIMITS.digits` digits."""
+        """Return mu squared of the curve, more exactly than `LIMITS.digits` digits."""
 
     def losses(self) -> tuple[Composition, ...]:
         return (Composition.of([(GaussianLoss(float(self._precise())), 1)]),)
@@ -124,8 +126,10 @@ class _Gaussian(LastIterate):
 
     def _precise(self) -> Decimal:
         with localcontext() as context:
-            context.prec, context.rounding = LIMITS.digits, ROUND_CEILING
-            return +(self._mu_squared() * (1 + Decimal(10) ** (10 - LIMITS.digits)))
+            context.prec, context.rounding = LIMITS.computed_digits, ROUND_CEILING
+            value = self._mu_squared() * (1 + Decimal(10) ** (10 - LIMITS.digits))
+            context.prec = LIMITS.digits
+            return +value
 
 
 @dataclass(frozen=True)
@@ -388,7 +392,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
 def _decimal(value: float | Fraction) -> Decimal:
     exact = rational(value)
     with localcontext() as context:
-        context.prec = LIMITS.digits
+        context.prec = LIMITS.computed_digits
         return Decimal(exact.numerator) / Decimal(exact.denominator)
 
 

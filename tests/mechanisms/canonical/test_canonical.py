@@ -283,6 +283,68 @@ def test_far_tails_keep_their_digits():
     assert pure.ppf(0.5) == 0
 
 
+@pytest.mark.parametrize("unit", [0, 1, 2])
+def test_places_next_to_a_jump_keep_their_digits(unit):
+    """Just right of a half, 1 minus the tail one unit inward is far below the rounding of 1."""
+    x = math.nextafter(0.5 + unit, math.inf)
+    n, t = unit + 1, MP.mpf(x) - unit - 1
+    for mu in (5, 17, 30):
+        c = MP.ncdf(-MP.mpf(mu) / 2)
+        rest = c * (MP.mpf(1) / 2 - t) + (1 - c) * (MP.mpf(1) / 2 + t)
+        y = MP.findroot(lambda z, v=rest: MP.log(MP.ncdf(z)) - MP.log(v), -MP.mpf(mu) / 2)
+        law = CanonicalNoise(ny.gdp(mu)).law
+        tail = MP.log(MP.ncdf(-y - n * mu))
+        density = MP.log(1 - 2 * c) + (y * y - (y + n * mu) ** 2) / 2
+        for (low, high), exact in (
+            (law.log_tail(np.array([x])), tail),
+            (law.log_density(np.array([x])), density),
+        ):
+            assert low[0] <= exact <= high[0]
+            assert high[0] - low[0] <= 1e-12 * (1 + abs(low[0]))
+    a = MP.mpf(80)
+    c = MP.exp(-a / 2) / 2
+    y = MP.log(2 * (c * (MP.mpf(1) / 2 - t) + (1 - c) * (MP.mpf(1) / 2 + t)))
+    low, high = CanonicalNoise(ny.Laplace(1, sensitivity=80)).law.log_tail(np.array([x]))
+    assert low[0] <= -MP.log(2) - y - n * a <= high[0]
+    assert high[0] - low[0] <= 1e-13 * abs(low[0])
+
+
+def test_the_tail_of_a_probability_of_one_is_not_taken_for_the_far_tail():
+    """A step outward of s = 1 says nothing: the upper end of the tail and of the slope is 1."""
+    for f in (ny.gdp(17), ny.Laplace(1).tradeoff(), ny.ExponentialMechanism(1).tradeoff()):
+        ladder = CanonicalNoise(f).law.ladder
+        s, n = np.zeros(1), np.ones(1)
+        with np.errstate(all="ignore"):
+            assert ladder.out(s, n)[1][0] == 0
+            assert ladder.log_slope(s, n)[1][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(3e-13, 0), (1e-17, 0), (0, 1e-12), (0, 1e-17), (1e-9, 1e-9), (1, 0.1)]
+)
+def test_the_ends_of_a_quantile_hold_it_where_the_number_of_steps_is_rounded(epsilon, delta):
+    """Near the boundaries of units, the quantile in 60 digits lies between both ends."""
+    law = CanonicalNoise(ny.approximate(epsilon, delta)).law
+    e, d = MP.mpf(epsilon), MP.mpf(delta)
+    c = (1 - d) / (1 + MP.exp(e))
+    near = [c]
+    for _ in range(5):
+        near.append(max((near[-1] - d) * MP.exp(-e), MP.mpf(10) ** -30))
+    log_u = [float(MP.log(u)) * (1 + k * 2.0**-52) for u in near for k in range(-3, 4)]
+    log_u = [v for v in [-0.6931471805675953, *log_u] if v < -0.69314718055994540]
+    low, high = law.place(np.array(log_u))
+    for v, below, above in zip(log_u, low, high, strict=True):
+        s = MP.exp(MP.mpf(v))
+        if epsilon:
+            k = d / MP.expm1(e)
+            n = max(MP.ceil(MP.log((c + k) / (s + k)) / e), 0)
+            s = MP.exp(n * e) * (s + k) - k
+        else:
+            n = max(MP.ceil((c - s) / d), 0)
+            s += n * d
+        assert below <= n + (MP.mpf(1) / 2 - s) / (1 - 2 * c) <= above
+
+
 def test_both_ends_hold_the_number():
     """The certified ends of a tail hold the definition carried out in 60 digits."""
     f, c = normal_curve(1)

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from neyman.curves.losses.finite import exact_log
 from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
@@ -204,12 +205,11 @@ def _bound(name: str, value: Number) -> Fraction:
 
 
 def _log_inverse(delta: Number) -> float:
-    """Return ln(1/delta)."""
+    """Return ln(1/delta), to relative accuracy."""
     exact = check.exact("delta", delta)
     if not 0 < exact < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
-    near = math.log(exact.denominator) - math.log(exact.numerator)
-    return near if exact < Fraction(1, 2) else -math.log1p(float(exact - 1))
+    return -exact_log(exact)
 
 
 def _around(value: float, method: str) -> Bound:

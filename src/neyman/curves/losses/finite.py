@@ -470,4 +470,6 @@ def exact_log(x: Fraction) -> float:
         return math.log1p(float(x - 1))
     if Fraction(1, 10**300) < x < 10**300:
         return math.log(float(x))
-    return math.log(x.numerator) - math.log(x.denominator)
+    # Logarithms of a long numerator and denominator would cancel.
+    power = x.numerator.bit_length() - x.denominator.bit_length()
+    return power * math.log(2) + math.log(float(x / Fraction(2) ** power))

@@ -95,12 +95,15 @@ class CanonicalLaw:
         """Return the integer n with x - n in [-1/2, 1/2], and bounds on log P(Z > x - n)."""
         n = np.maximum(np.ceil(x - 0.5), 0.0)
         t = np.clip(x - n, -0.5, 0.5)
+        left, off = t < 0, np.abs(t)
         shares = [
-            np.log(math.exp(log_c) * (0.5 + t) - np.expm1(log_c) * (0.5 - t))
+            math.exp(log_c) * (0.5 + off) - np.expm1(log_c) * (0.5 - off)
             for log_c in self.ladder.log_c
         ]
-        ends: Array = np.sort(np.array(shares), axis=0)
-        slack = 8 * UNIT * (1 + np.abs(ends))
+        # Left of the center, the small 1 - s keeps its digits.
+        logs: list[Array] = [np.where(left, np.log1p(-v), np.log(v)) for v in shares]
+        ends: Array = np.sort(np.array(logs), axis=0)
+        slack = 8 * UNIT * (np.where(left, np.abs(ends), 1.0) + np.abs(ends))
         return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
 
     def log_density(self, x: Array) -> Arrays:
@@ -113,7 +116,7 @@ class CanonicalLaw:
     def place(self, log_u: Array) -> Arrays:
         """Bound the x >= 0 with P(Z > x) = u, for u <= 1/2. If u = 0, x is the end of the noise."""
         low, high = np.empty(len(log_u)), np.empty(len(log_u))
-        middle = log_u > 0.5 * (self.ladder.log_c[0] + self.ladder.log_c[1])
+        middle = log_u > self.ladder.log_c[1]
         u = np.exp(log_u[middle])
         slack = 8 * UNIT * u
         low[middle], high[middle] = self.ladder.middle(u - slack, u + slack)

@@ -50,11 +50,15 @@ class Ladder(ABC):
 
     def middle(self, s_low: Array, s_high: Array) -> Arrays:
         """Bound the t in [-1/2, 1/2] with P(Z > t) = s, for s from ``s_low`` to ``s_high``."""
+        low, high = self.line(s_low, s_high)
+        return np.clip(low, -0.5, 0.5), np.clip(high, -0.5, 0.5)
+
+    def line(self, s_low: Array, s_high: Array) -> Arrays:
+        """Bound (1/2 - s) / (1 - 2c): the t with P(Z > t) = s, if it is in [-1/2, 1/2]."""
         gap_low, gap_high = self.gap
         low, high = 0.5 - s_high, 0.5 - s_low
         low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT
-        high = high / np.where(high > 0, gap_low, gap_high) + 4 * UNIT
-        return np.clip(low, -0.5, 0.5), np.clip(high, -0.5, 0.5)
+        return low, high / np.where(high > 0, gap_low, gap_high) + 4 * UNIT
 
 
 class ClosedLadder(Ladder):
@@ -69,15 +73,30 @@ class ClosedLadder(Ladder):
         """Estimate the number of steps inward from u <= c to c, as a real number."""
 
     def place(self, log_u: Array) -> Arrays:
-        """Bound the quantile n + t: n steps inward from u lead to t in the middle [-1/2, 1/2]."""
+        """Bound the quantile n + t: n steps inward from u lead to t in the middle [-1/2, 1/2].
+
+        The estimate of n is rounded. If n is too large for the lower end (too small for the upper
+        end), t passes the middle, and other n are tried at distances 1, 3, 7 and so on.
+        """
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
         far = ~np.isfinite(n)
-        n = np.where(far, math.inf, n)
-        low, high = self.back(np.where(far, -1.0, log_u), np.where(far, 0.0, n))
-        first, last = self.middle(np.exp(low), np.exp(high))
-        slack = 4 * UNIT * np.where(far, 0.0, n)
-        return n + first - slack, n + last + slack
+        log_u, n = np.where(far, -1.0, log_u), np.where(far, 0.0, n)
+        ends: list[Array] = []
+        for side in (0, 1):
+            m, shift = n, 1.0
+            while True:
+                with np.errstate(over="ignore"):
+                    low, high = self.back(log_u, m)
+                    t = self.line(np.exp(low) * (1 - 4 * UNIT), np.exp(high) * (1 + 4 * UNIT))[side]
+                past = ~far & ((t > 0.5) if side else (t < -0.5) & (m > 0))
+                if not past.any():
+                    break
+                m = np.where(past, np.maximum(m + (shift if side else -shift), 0.0), m)
+                shift *= 2
+            slack = 4 * UNIT * (2 * side - 1)
+            ends.append(np.where(far, math.inf, m + np.clip(t, -0.5, 0.5) + slack * m))
+        return ends[0], ends[1]
 
 
 class MovedLadder(ClosedLadder):
@@ -105,7 +124,7 @@ class MovedLadder(ClosedLadder):
         move = n * self._distance
         with np.errstate(over="ignore"):
             value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
-        return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
+        return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error), y)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
         """Bound log g^n(s), n steps outward: shift the quantile n times to the right."""
@@ -126,7 +145,7 @@ class MovedLadder(ClosedLadder):
         near = self._log_density(y, error)
         with np.errstate(over="ignore"):
             far = self._log_density(y + move, error + 4 * UNIT * move)
-        return _clip_ends(far[0] - near[0], far[1] + near[1])
+        return _clip_ends(far[0] - near[0], far[1] + near[1], y)
 
 
 class Normal(MovedLadder):
@@ -162,8 +181,7 @@ class LaplaceLadder(MovedLadder):
         with np.errstate(divide="ignore"):
             beyond = np.log(-2 * np.expm1(log_s))
         y = np.where(log_s <= -math.log(2), -math.log(2) - log_s, beyond)
-        # Near s = 1, the small 1 - s has the same error as s.
-        return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = np.where(y >= 0, -math.log(2) - y, np.log1p(-np.exp(np.minimum(y, 0.0)) / 2))
@@ -183,7 +201,7 @@ class Logistic(MovedLadder):
 
     def _quantile(self, log_s: Array) -> Arrays:
         y = np.log(-np.expm1(log_s)) - log_s
-        return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = -np.logaddexp(0.0, y)
@@ -272,11 +290,15 @@ class Exponential(ClosedLadder):
         return value - error, value + error
 
 
-def _clip_ends(value: Array, error: Array) -> Arrays:
-    """Return value - error and value + error. If the error overflows, return -inf and -1e300."""
+def _clip_ends(value: Array, error: Array, y: Array) -> Arrays:
+    """Return value - error and value + error, for a log tail or a log slope, which is at most 0.
+
+    If the error overflows, return -inf, and 0 left of the center (y < 0) or -1e300 right of it.
+    """
     far = ~np.isfinite(error)
     value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
-    return value - error, np.where(far, LEAST_LOG_POWER, value + error)
+    most = np.where(y < 0, 0.0, LEAST_LOG_POWER)
+    return value - error, np.where(far, most, value + error)
 
 
 def _around(value: float, error: float) -> Interval:

@@ -176,7 +176,7 @@ class Stepwise(Ladder):
         else:
             _few(np.full(1, math.inf))
         s = np.exp(np.where(np.isfinite(n), s, log_c))
-        first, last = self.middle(s, s)
+        first, last = self.middle(s * (1 - 4 * UNIT), s * (1 + 4 * UNIT))
         return n[half:] + first[half:], n[:half] + last[:half]
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
