@@ -79,6 +79,17 @@ def test_a_false_claim_is_refuted_with_its_level_and_the_confidence():
     assert "does not satisfy" in shown.sentence(ny.gdp(1))
 
 
+def test_a_refutation_says_no_more_than_the_claim_allows():
+    """1 - the power of each claim, in fractions."""
+    shown = simulated(4)
+    for i in range(60):
+        claim = ny.gdp(Fraction(i + 1, 200))
+        refutation = shown.refutation(claim)
+        assert refutation is not None
+        power = claim.power(level=refutation.level).upper
+        assert refutation.error < refutation.claimed <= 1 - Fraction(power)
+
+
 def test_the_band_is_about_as_narrow_as_the_inequality_says():
     shown = simulated(7, runs=20_000)
     widest = math.sqrt(math.log(8 / 0.05) / (2 * 10_000))

@@ -111,9 +111,9 @@ class AttackCurve(ManyRuns):
             return None
         sides = self._sides
         powers = claimed_curve(claim).powers([a for a, _ in sides])
-        gaps = [1 - power.upper - b for power, (_, b) in zip(powers, sides, strict=True)]
-        best = int(np.argmax(gaps))
-        return Refutation(*sides[best], 1 - powers[best].upper, self.confidence)
+        claims = [below(1 - Fraction(power.upper)) for power in powers]
+        best = int(np.argmax([claim - b for claim, (_, b) in zip(claims, sides, strict=True)]))
+        return Refutation(*sides[best], claims[best], self.confidence)
 
     def _refutes(self, curve: Tradeoff) -> bool:
         powers = curve.powers([a for a, _ in self._sides])

@@ -24,6 +24,7 @@ from neyman.accounting.optimality.lower_bounds import (
     mean_information,
     moved_error,
     packing_success,
+    priors,
     two_spread,
 )
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -198,6 +199,45 @@ def test_the_bayes_risk_of_three_categories_is_above_the_bound():
     chi = 4 * math.sinh(epsilon / 2) ** 2  # truncated noise is less private by a little
     more = 2 * (k - 1) * moved_error(n, k, alpha, chi) / (n + k * alpha) ** 2
     assert bayes_risk(n, k, alpha) < bayes_risk(n, k, alpha) + more < risk
+
+
+def exact_moved_error(n, k, alpha, chi_square):
+    """The definition of D, for more than two categories, in mpmath."""
+    a, total = mp.mpf(alpha), k * mp.mpf(alpha)
+
+    def chance(j):
+        choose = mp.loggamma(n + 1) - mp.loggamma(j + 1) - mp.loggamma(n - j + 1)
+        beta = mp.loggamma(j + a) + mp.loggamma(n - j + total - a) - mp.loggamma(n + total)
+        return mp.exp(choose + beta - mp.loggamma(a) - mp.loggamma(total - a) + mp.loggamma(total))
+
+    second = (total - 1) * (total - 2) / ((a - 1) * (a - 2)) / (mp.mpf(n + 1) * (n + 2))
+    third = 3 * second * (total - 3) / ((a - 3) * (n + 3))
+    s = 2 * (a - 1) ** 2 * min(second + third, 1)
+    none, one = chance(0), chance(1)
+    return (1 - none) ** 2 / (chi_square * (1 - 2 * none + s) + s - none + 2 * one)
+
+
+@pytest.mark.parametrize("k", [3, 1000, 10**6])
+@pytest.mark.parametrize("n", [1, 20, 100, 10**4, 10**5, 10**5 + 1, 10**9, 10**15])
+def test_what_one_moved_record_adds_is_at_most_its_definition(n, k):
+    with mp.workdps(60):
+        for alpha in (3.05, 40.0, max(3.05, 4 * math.sqrt(n) / k)):
+            for chi_square in (1e-3, 0.1, 5.0):
+                exact = exact_moved_error(n, k, alpha, chi_square)
+                assert exact * (1 - 1e-8) < moved_error(n, k, alpha, chi_square) <= exact
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_the_least_error_of_many_bins_and_few_records_is_at_most_its_definition(n):
+    k, chi_square = 10**6, mp.expm1(mp.mpf(0.3) ** 2)
+    lower = ny.least_error("histogram", n=n, categories=k, budget=ny.gdp(0.3)).lower
+    with mp.workdps(60):
+        exact = max(
+            2 * (1 - mp.mpf(1) / k) * exact_moved_error(n, k, alpha, chi_square)
+            for alpha in priors(n, k)
+            if alpha > 3
+        )
+    assert exact * (1 - 1e-6) < lower <= exact
 
 
 def test_the_law_of_a_count_is_summed_from_above():

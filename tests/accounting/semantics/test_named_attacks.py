@@ -169,6 +169,19 @@ def test_noise_is_calibrated_to_a_success_and_to_a_named_attack():
     assert float(attack.success(ny.Gaussian(sigma * 0.999))) > 0.05
 
 
+def test_singling_out_without_a_release_is_within_its_limits():
+    """n w (1 - w)^(n - 1) by mpmath."""
+    random = np.random.default_rng(2)
+    with mp.workdps(50):
+        for _ in range(400):
+            n = int(10 ** random.uniform(0.4, 9))
+            weight = F(float(random.random())) / n
+            w = mp.mpf(weight.numerator) / weight.denominator
+            exact = n * w * mp.exp((n - 1) * mp.log1p(-w))
+            bound = ny.risk.singling_out(n, weight).success(ny.pure(0)).bound
+            assert bound.lower <= exact <= bound.upper <= exact * (1 + 1e-14)
+
+
 def test_others_who_share_a_fair_bit_give_it_away_and_the_prior_must_know_them():
     """100 records share one fair bit: the noisy sum tells it, and .841 holds only for prior 1/2."""
     f = ny.gdp(1)

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from fractions import Fraction as F
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -180,6 +181,47 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
         widths.append(high - low)
     assert misses <= binom.ppf(1 - FALSE_ALARM, repeats, 0.5)
     assert max(widths) < 4
+
+
+def few(n, c, q):
+    """P(Bin(n, q) <= c) in mpmath, for c below the mean."""
+    with mp.workdps(40):
+        q = mp.mpf(F(q).numerator) / F(q).denominator
+        log = mp.loggamma(n + 1) - mp.loggamma(c + 1) - mp.loggamma(n - c + 1)
+        term = total = mp.exp(log + c * mp.log(q) + (n - c) * mp.log1p(-q))
+        while c > 0 and term > total * 1e-20:
+            term *= c * (1 - q) / ((n - c + 1) * q)
+            total, c = total + term, c - 1
+        return total
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "q"),
+    [
+        (10**8, 49962362, F(1, 2)),
+        (2**31 + 5, 1073600000, F(1, 2)),
+        (2**31 + 5, 2130000, F(1, 1000)),
+        (10**9, 999 * 10**6 - 5 * 10**3, F(999, 1000)),
+        (1000, 0, F(1, 100)),
+    ],
+)
+def test_ends_of_a_quantile_are_the_last_ranks_that_few_records_reach(n, c, q):
+    """Shares around the exact P(Bin(n, q) <= c): c counts only if the share is at least that."""
+    exact, points, rate = few(n, c, q), 2, 1e300
+
+    def ranks(level, share):
+        low, high = grid_quantile._ends_of(level, n, points, rate, 4 * F(float(share)))
+        slack = grid_quantile.LIMITS.rounding_share
+        return (
+            0 if low is None else round(float(low) * n / (1 - slack)),
+            0 if high is None else n - round(float(high) * n / (1 + slack)),
+        )
+
+    for share in (exact * (1 - 1e-7), exact * (1 - 1e-12), exact / 2):
+        assert ranks(q, share)[0] <= c
+        assert ranks(1 - q, share)[1] <= c
+    assert ranks(q, exact * (1 + 2e-8))[0] == c + 1
+    assert ranks(1 - q, exact * (1 + 2e-8))[1] == c + 1
 
 
 def test_few_records_have_an_infinite_end_and_no_draw_for_it():
@@ -512,6 +554,13 @@ def test_no_content_of_the_data_raises_an_error(make):
 def test_a_wrong_argument_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("tail", [0.025, 1e-9, 1e-14, 1.7e-16, 1e-20, 1e-40])
+@pytest.mark.parametrize(("k", "n"), [(0, 1000), (10, 1000), (400, 1000), (0, 10**14), (9, 10**9)])
+def test_a_limit_of_a_share_is_exceeded_at_most_as_often_as_stated(k, n, tail):
+    upper = density._binomial_high(np.array([float(k)]), float(n), tail)[0]
+    assert tail * (1 - 1e-4) < few(n, k, upper) <= tail
 
 
 def test_a_full_ledger_draws_no_quantile(monkeypatch):

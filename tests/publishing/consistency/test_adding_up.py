@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -338,6 +339,25 @@ def test_constraints_against_dense_algebra(seed):
     left = np.maximum(variances - (gain * scaled.T).sum(axis=1), 0)
     assert np.allclose(result.standard_errors**2, left, rtol=0, atol=1e-7 * (1 + variances.max()))
     assert (result.values == truth)[variances == 0].all()
+
+
+@pytest.mark.parametrize("large", [1e12, 1e15, 1e18, 1e24, 1e60, 1e300])
+def test_an_unmeasured_value_has_the_standard_error_that_the_others_give_it(large):
+    """Its variance is large; the reference is the covariance of the fit in mpmath."""
+    for variances, matrix in (
+        ([large, 1], [[1, -1]]),
+        ([large, 1, 4], [[1, -1, -1]]),
+        ([1, large, 4, 1], [[1, -1, -1, 0], [2, 0, 1, 1]]),
+        ([large, 2, 1e12, 1], [[0, -2, 1, -1], [0, -1, 0, -2], [2, 0, 2, 2]]),
+    ):
+        errors = least_squares(
+            np.zeros(len(variances)), variances, np.array(matrix), np.zeros(len(matrix))
+        ).standard_errors
+        with mp.workdps(800):
+            v, a = mp.diag(variances), mp.matrix(matrix)
+            left = v - v * a.T * mp.inverse(a * v * a.T) * a * v
+            exact = [float(mp.sqrt(abs(left[i, i]))) for i in range(len(variances))]
+        np.testing.assert_allclose(errors, exact, rtol=1e-9)
 
 
 def test_the_iterative_solver_agrees_with_the_tree():

@@ -6,6 +6,7 @@ import statistics
 from decimal import Decimal
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -366,6 +367,22 @@ def test_far_above_the_threshold_a_shown_number_has_the_usual_interval():
     result = shown(np.array([least + 500]), Fraction(60), least)
     assert result.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
     assert result.upper[0] == pytest.approx(least + 500 + half_width(Fraction(60)), abs=1)
+
+
+def test_a_half_width_covers_where_the_sum_of_millions_of_weights_is_close():
+    """With this sigma, P(|X| <= 1,628,405) is 0.9 - 10^-12, by the Euler-Maclaurin formula."""
+    k = 1628405
+    with mp.workdps(40):
+
+        def chance(sigma):
+            first = mp.exp(-((k / sigma) ** 2) / 2) * (1 - k / sigma**2 / 6)
+            return mp.erf(k / sigma / mp.sqrt(2)) + first / sigma / mp.sqrt(2 * mp.pi)
+
+        short = mp.mpf(9) / 10 - mp.mpf(10) ** -12
+        sigma = mp.findroot(lambda s: chance(s) - short, (989990, 990010), solver="secant")
+        assert chance(sigma) < 0.9
+        sigma_squared = Fraction(int(sigma**2 * 10**20), 10**20)
+    assert half_width(sigma_squared) == k + 1
 
 
 def test_a_half_width_of_large_noise_is_the_one_that_sums_give():

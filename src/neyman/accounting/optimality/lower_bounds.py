@@ -41,6 +41,7 @@ class Limits:
     epsilon: float = 300.0  # beyond it, ratios of probabilities count as unbounded
     count_nodes: int = 1500  # nodes for the distribution of a count
     priors: int = 28  # concentrations to try
+    factors: int = 10**5  # factors of a probability to multiply
 
 
 LIMITS = Limits()
@@ -286,19 +287,31 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
     """
     if alpha <= (1 if categories == 2 else 3) or not math.isfinite(chi_square):
         return 0.0
-    none, one = _chance(n, categories, alpha, 0), _chance(n, categories, alpha, 1)
+    none, some = _chances(n, alpha, (categories - 1) * alpha)
+    one = none * n * alpha / (n - 1 + (categories - 1) * alpha)
     two = categories == 2
     spread = two_spread(n, alpha) if two else many_spread(n, categories, alpha)
     most = chi_square * (1 - 2 * none + spread) + spread - none + 2 * one
-    return (1 - none) ** 2 / (most * UP + 1e-300)
+    return some**2 / (most * UP + 1e-300)
 
 
-def _chance(n: int, categories: int, alpha: float, j: int) -> float:
-    """Return the probability that a category has j of n records.
+def _chances(n: int, a: float, b: float) -> tuple[float, float]:
+    """Return the probabilities p_0 and 1 - p_0 of a beta-binomial count, with few rounding errors.
 
-    The shares have a symmetric Dirichlet prior of concentration ``alpha``.
+    p_0 is the product of (b + i) / (a + b + i) over i < n. The first factors are multiplied. Then
+    Stirling's series to order 1 gives the logarithm of the others. All of its terms are below a few
+    a, whatever n and b. At more than 10^5, the next order is below 10^-17.
+
+    a, b: parameters of the beta prior.
     """
-    return float(np.exp(_log_mass(np.array([float(j)]), n, alpha, (categories - 1) * alpha)[0]))
+    factors = min(n, LIMITS.factors)
+    log = float(np.sum(np.log1p(-a / (a + b + np.arange(factors)))))
+    if n > factors:
+        x, y = b + factors, b + n
+        log -= a * math.log1p((n - factors) / (x + a))
+        log -= (y - 0.5) * math.log1p(a / y) - (x - 0.5) * math.log1p(a / x)
+        log -= a * (1 / (x * (x + a)) - 1 / (y * (y + a))) / 12
+    return math.exp(log), -math.expm1(log)
 
 
 def _log_mass(j: Array, n: int, a: float, b: float) -> Array:

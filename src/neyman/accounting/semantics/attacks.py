@@ -132,7 +132,7 @@ class Attack:
         f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
         bound = f.success(self.chance)
         if self.targets > 1 and not any(c.parts for c in f.alternatives):  # perfect privacy
-            bound = Bound(below(self.baseline), above(self.baseline), "upper", bound.method)
+            bound = Bound(*_baseline_ends(self), "upper", bound.method)
         elif self.targets > 1:  # any unit may be singled out: a union bound [RK-5]
             low, high = (self.targets * end for end in (bound.lower, bound.upper))
             method = f"{bound.method}; summed over {self.targets:,} units"
@@ -194,7 +194,9 @@ class AttackSuccess:
         """Return the bound in one sentence, in the style of a report's headline."""
         note = source_note(self.sources)
         b, ends = self.attack.baseline, (self.bound.lower, self.bound.upper)
-        success = b if ends == (below(b), above(b)) else ends[1]  # as if the curve is perfect
+        success = (
+            b if ends == _baseline_ends(self.attack) else ends[1]
+        )  # as if the curve is perfect
         return f"{note}{self.attack.sentence(success, subject)}"
 
     def to_dict(self) -> dict[str, object]:
@@ -370,6 +372,14 @@ def usual_attacks() -> tuple[Attack, ...]:
         attribute_inference(["1/2", "1/2"]),
         reconstruction(mass="1/1000"),
     )
+
+
+def _baseline_ends(attack: Attack) -> tuple[float, float]:
+    """Return floats on both sides of the best chance of a right guess without the release."""
+    b = attack.baseline
+    # For several targets, b is within 6 units of rounding: 4 of an exponent above -1, 2 of exp.
+    floats = 16 if attack.targets > 1 else 0
+    return down(below(b), floats), up(above(b), floats)
 
 
 def _shares(prior: Prior) -> list[Fraction]:

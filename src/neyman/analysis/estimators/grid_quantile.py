@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrc, ndtri
+from scipy.special import betainc, betaincc, ndtri
 
 from neyman.accounting.calibrate import Budget, calibrate_exact
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
@@ -50,6 +50,7 @@ class Limits:
     reference_points: int = 100  # points of the grid between values of the reference
     reference_values: int = 1001  # values of the reference that the lower bound needs
     rounding_share: float = 1e-9
+    tail_share: float = 1e-8  # more than the relative error of a binomial tail
 
 
 LIMITS = Limits()
@@ -305,19 +306,23 @@ def _ends_of(
     """
     share = float(miss) / 4  # for sampling and for noise, at each end
     ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)
-    q, asked = float(level), share * (1 - LIMITS.rounding_share)
+    asked = share * (1 - LIMITS.tail_share)
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
-    c = above = -1
-    if (1 - q) ** n <= asked:
-        c = bisect_integers(lambda k: float(bdtr(k, n, q)) <= asked, 0, n + 1)
-    if q**n <= asked:
-        above = bisect_integers(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, 0, n + 1)
+    c = bisect_integers(lambda k: _tail(k, n, level) <= asked, -1, n)
+    above = bisect_integers(lambda k: _tail(k, n, 1 - level) <= asked, -1, n)
     least = math.floor((c + 1 - ranks) / n * (1 - LIMITS.rounding_share) * LIMITS.level_units)
     most = math.ceil((n - above - 1 + ranks) / n * (1 + LIMITS.rounding_share) * LIMITS.level_units)
     return (
         Fraction(least, LIMITS.level_units) if least > 0 else None,
         Fraction(most, LIMITS.level_units) if most < LIMITS.level_units else None,
     )
+
+
+def _tail(k: int, n: int, level: Fraction) -> float:
+    """Return P(Bin(n, level) <= k) for 0 <= k < n, from the smaller of level and 1 - level."""
+    if level <= Fraction(1, 2):
+        return float(betaincc(k + 1, n - k, float(level)))
+    return float(betainc(n - k, k + 1, float(1 - level)))
 
 
 def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float | None:

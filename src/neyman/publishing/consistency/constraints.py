@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from neyman.numerics.arrays import Floats
 
@@ -99,7 +99,7 @@ def least_squares(
             f"A x = b cannot be met: row {worst} misses by {off[worst]:.3g}; the constraints "
             "contradict each other or values of variance 0, or differ too much in size"
         )
-    errors = None if factors is None else spread * np.sqrt(factors)
+    errors = None if factors is None else spread * factors
     return ConsistentFit(fitted, errors, float(off.max(initial=0.0)))
 
 
@@ -123,17 +123,47 @@ def _check(
 def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
     """Return a function from r to the shortest solution u of ``scaled`` u = r.
 
-    Also return the share of each value's variance that remains.
+    Also return the share of each value's standard deviation that remains.
     """
     left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
-    diagonal = np.maximum(1 - (right * right).sum(axis=0), 0.0)
 
     def solve(missed: Floats) -> Floats:
         return right.T @ ((left.T @ missed) / sizes)
 
-    return solve, diagonal
+    return solve, _remaining(scaled, rank)
+
+
+def _remaining(scaled: Floats, rank: int) -> Floats:
+    """Return the lengths of the rows of an orthonormal basis of the null space.
+
+    Elimination with complete pivoting solves for ``rank`` values: u = -F v, with v the others. With
+    F = U D W^T, the squared lengths are the diagonals of F W (1 + D^2)^-1 W^T F^T and of
+    1 - W D^2 (1 + D^2)^-1 W^T. The pivots are the largest entries, so no small length is a
+    difference of larger numbers.
+    """
+    import scipy.linalg  # pyright: ignore[reportMissingTypeStubs]
+
+    linear: Any = scipy.linalg
+    rows: Floats = scaled.copy()
+    order: NDArray[np.int64] = np.arange(scaled.shape[1], dtype=np.int64)
+    for k in range(rank):
+        row, column = divmod(int(np.argmax(np.abs(rows[k:, k:]))), len(order) - k)
+        rows[[k, k + row]] = rows[[k + row, k]]
+        rows[:, [k, k + column]] = rows[:, [k + column, k]]
+        order[[k, k + column]] = order[[k + column, k]]
+        if rows[k, k] == 0:
+            rank = k
+            break
+        rows[k + 1 :, k:] -= np.outer(rows[k + 1 :, k] / rows[k, k], rows[k, k:])
+    solved = linear.solve_triangular(rows[:rank, :rank], rows[:rank, rank:])
+    _, sizes, right = np.linalg.svd(solved, full_matrices=False)
+    shrunk = 1 / np.hypot(1, sizes)
+    lengths = np.empty(scaled.shape[1])
+    lengths[order[:rank]] = np.hypot.reduce(solved @ right.T * shrunk, axis=1)
+    lengths[order[rank:]] = np.sqrt(np.maximum(1 - (sizes * shrunk) ** 2 @ right**2, 0.0))
+    return lengths
 
 
 def _sparse(scaled: sparray, steps: int) -> tuple[Callable[[Floats], Floats], None]:

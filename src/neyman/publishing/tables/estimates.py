@@ -160,8 +160,9 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     weights = np.exp(-k * k / (2 * float(sigma_squared)))
     weights[1:] *= 2
     reached = np.cumsum(weights)
-    # One part in 10^12 above the coverage covers the rounding of the sums.
-    return int(np.searchsorted(reached, coverage * (1 + 1e-12) * float(reached[-1])))
+    # Each addition has one rounding. One part in 10^12 covers those of the weights.
+    margin = 1e-12 + len(k) * 2.0**-52
+    return int(np.searchsorted(reached, coverage * (1 + margin) * float(reached[-1])))
 
 
 def with_margin(
