@@ -23,6 +23,7 @@ DERIVED = (
     "auditing/one_run_bounds.py:Guesses.refutes",
     "mechanisms/canonical/distribution.py:CanonicalLaw.variance",
     "mechanisms/canonical/distribution.py:_hold_symmetric",
+    "mechanisms/canonical/iterates_numeric.py:Stepwise.place",
     "mechanisms/canonical/tabulated_power.py:TabulatedPower.log_powers",
     "curves/divergences/admission.py:_spent",
     "curves/divergences/divergence.py:slope_at_zero",

@@ -176,6 +176,7 @@ class Stepwise(Ladder):
         else:
             _few(np.full(1, math.inf))
         s = np.exp(np.where(np.isfinite(n), s, log_c))
+        # A power of e errs by 2 units, and the product by one.
         first, last = self.middle(s * (1 - 4 * UNIT), s * (1 + 4 * UNIT))
         return n[half:] + first[half:], n[:half] + last[:half]
 
