@@ -157,9 +157,9 @@ def test_a_pair_of_people_in_noise_on_integers_has_the_exact_power(sigma, shift,
     """The mass beyond both tables of atoms is of any size, and not a difference of sums."""
     f = (ny.DiscreteGaussian(sigma, sensitivity=shift) * count).tradeoff().group(2)
     levels = [F(1, 10**3), F(1, 10**12), F(1, 10**20), F(1, 10**40), F(1, 10**60)]
-    once = [*exact_powers(float(sigma) ** 2, shift, count, levels)]
+    powers = [*exact_powers(float(sigma) ** 2, shift, count, levels)]
     for level, truth in zip(
-        levels, exact_powers(float(sigma) ** 2, shift, count, once), strict=True
+        levels, exact_powers(float(sigma) ** 2, shift, count, powers), strict=True
     ):
         power = f.power(float(level))
         assert F(power.lower) <= truth * (1 + F(1, 10**15)) + F(1, 10**85)

@@ -441,10 +441,10 @@ class Side:
         error = self.weight * self.relative + self.absolute
         rounding = self._spread(abs(self.log_scale) + 4 * SPAN_EFOLDS)
         null, power = np.exp(-(c + 1) * away[start:]), np.exp(-c * away[:end])
-        kept = end - start + 1
-        size = np.append(_from_above(self.weight[start:] * null), 0.0)[:kept]
+        places = end - start + 1
+        size = np.append(_from_above(self.weight[start:] * null), 0.0)[:places]
         q_error = _from_above(error[start:] * null) + self.tail * null
-        q_error = np.append(q_error, self.tail * null[-1])[:kept] + rounding * size
+        q_error = np.append(q_error, self.tail * null[-1])[:places] + rounding * size
         below = _cumulative_sums(self.weight[:end] * power)[start:]
         b_error = _cumulative_sums(error[:end] * power)[start:] + rounding * below
         return self.loss[start:end], self.weight[start:end], size, q_error, below, b_error
