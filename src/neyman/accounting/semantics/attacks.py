@@ -194,9 +194,8 @@ class AttackSuccess:
         """Return the bound in one sentence, in the style of a report's headline."""
         note = source_note(self.sources)
         b, ends = self.attack.baseline, (self.bound.lower, self.bound.upper)
-        success = (
-            b if ends == _baseline_ends(self.attack) else ends[1]
-        )  # as if the curve is perfect
+        perfect = ends == _baseline_ends(self.attack)
+        success = b if perfect else ends[1]
         return f"{note}{self.attack.sentence(success, subject)}"
 
     def to_dict(self) -> dict[str, object]:

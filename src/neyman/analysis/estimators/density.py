@@ -28,9 +28,8 @@ class Limits:
     """Limit the number of bins, and hold the error margin of intervals."""
 
     bins: int = 10**6
-    relative_slack: float = (
-        1e-7  # more than the error of a binomial limit, 2e-8 up to 10^10 records
-    )
+    # More than the error of a binomial limit, 2e-8 up to 10^10 records.
+    relative_slack: float = 1e-7
 
 
 LIMITS = Limits()

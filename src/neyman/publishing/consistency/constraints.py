@@ -157,6 +157,8 @@ def _remaining(scaled: Floats, rank: int) -> Floats:
             rank = k
             break
         rows[k + 1 :, k:] -= np.outer(rows[k + 1 :, k] / rows[k, k], rows[k, k:])
+    if not 0 < rank < len(order):  # nothing is known, or all
+        return np.full(len(order), float(rank == 0))
     solved = linear.solve_triangular(rows[:rank, :rank], rows[:rank, rank:])
     _, sizes, right = np.linalg.svd(solved, full_matrices=False)
     shrunk = 1 / np.hypot(1, sizes)
