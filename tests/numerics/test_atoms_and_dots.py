@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neyman.curves.profiles.lattice.lattice import LatticeProfile
-from neyman.numerics.atoms import Atoms, common_step, compose, convolve, power
+from neyman.numerics.atoms import LEAST_WEIGHT, Atoms, common_step, compose, convolve, power
 from neyman.numerics.discretization import Discretization, contract, spread
-from neyman.numerics.power_sums import LIMITS as POWER_SUMS_LIMITS
 from neyman.numerics.power_sums import added
 
 tries = settings(max_examples=60)
@@ -188,7 +187,7 @@ def test_sums_of_losses_stay_within_their_stated_error_of_exact_arithmetic(sizes
         for a, p in zip(first.loss.tolist(), first.weight.tolist(), strict=True)
         for b, q in zip(second.loss.tolist(), second.weight.tolist(), strict=True)
     ]
-    products = sorted(pair for pair in pairs if float(pair[1]) > POWER_SUMS_LIMITS.least_weight)
+    products = sorted(pair for pair in pairs if float(pair[1]) > LEAST_WEIGHT)
     assert total.log_scale == 0.5
     assert len(products) == len(total.loss)
     most = 1 + F(relative)
@@ -200,9 +199,7 @@ def test_sums_of_losses_stay_within_their_stated_error_of_exact_arithmetic(sizes
         for true in (mass * most * most, mass * (2 - most) ** 2):
             assert abs(F(weight) - true) <= F(float(error)) * F(weight)
     sums = [sum(map(F, d.weight.tolist())) for d in (first, second)]
-    lost = sum(mass for _, mass in pairs if float(mass) <= POWER_SUMS_LIMITS.least_weight)
+    lost = sum(mass for _, mass in pairs if float(mass) <= LEAST_WEIGHT)
     assert np.all(total.relative <= 2 * relative + 2.5 * 2.0**-53)  # with the common factor's
     exact = lost + F(1, 4) * (sums[0] + sums[1] + F(1, 4))
-    assert (
-        exact <= F(total.tail) <= exact * (1 + F(1, 10**8)) + 99 * F(POWER_SUMS_LIMITS.least_weight)
-    )
+    assert exact <= F(total.tail) <= exact * (1 + F(1, 10**8)) + 99 * F(LEAST_WEIGHT)

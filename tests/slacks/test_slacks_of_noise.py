@@ -114,6 +114,7 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
 
 
 @needed(
+    "mechanisms/canonical/iterates_closed_form.py:ClosedLadder._inward",
     "mechanisms/canonical/iterates_closed_form.py:ClosedLadder.place",
     "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
     "mechanisms/canonical/iterates_closed_form.py:Exponential._units",

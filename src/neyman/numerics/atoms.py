@@ -20,6 +20,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, cells, charge
 
 UNIT = 2.0**-53  # largest relative error of one rounding to a float
+LEAST_WEIGHT = 1e-300  # smaller weights are omitted, because such floats lose digits
 T = TypeVar("T")
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT
+from neyman.numerics.atoms import LEAST_WEIGHT, UNIT
 from neyman.numerics.binomial import divergence, slow
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import charge
@@ -33,7 +33,6 @@ class Limits:
     copies: int = 2000  # up to this many copies of a loss with two values, all sums are stored
     # Standard deviations stored for more copies. The omitted mass is about 1e-20.
     reach_deviations: float = 9.5
-    least_weight: float = 1e-300  # smaller weights are omitted, because such floats lose digits
 
 
 LIMITS = Limits()
@@ -79,10 +78,10 @@ def power_sums(
     scale = float(exponent.max())
     weight = np.exp(exponent - scale)
     # D errs by a few units of itself and of |k - y|, its slope in log p.
-    mask = weight > LIMITS.least_weight
+    mask = weight > LEAST_WEIGHT
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
     error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)  # [ES-1]
-    tail = LIMITS.least_weight * float(np.count_nonzero(~mask))
+    tail = LEAST_WEIGHT * float(np.count_nonzero(~mask))
     if len(value) == 2:  # tails of the second value's count k, below and above the window
         tail += _beyond(weight) if counts[0, 1] > 0 else 0.0
         tail += _beyond(weight[::-1]) if counts[-1, 1] < count else 0.0
@@ -101,13 +100,13 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
         weight = np.multiply.outer(longest.weight, other.weight).ravel()
-        mask = weight > LIMITS.least_weight
+        mask = weight > LEAST_WEIGHT
         first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (longest, other))
         log_scale = longest.log_scale + other.log_scale
         relative = np.add.outer(first, second).ravel() + (2 + abs(log_scale)) * UNIT
         sums = float(longest.weight.sum()), float(other.weight.sum())
         tail = longest.tail * (sums[1] + other.tail) + other.tail * sums[0]
-        tail = tail * (1 + 1e-9) + LIMITS.least_weight * float(np.count_nonzero(~mask))
+        tail = tail * (1 + 1e-9) + LEAST_WEIGHT * float(np.count_nonzero(~mask))
         loss, weight, relative = loss[mask], weight[mask], relative[mask]
         order = np.argsort(loss, kind="stable")
         place = longest.place + other.place + UNIT * float(np.max(np.abs(loss)))

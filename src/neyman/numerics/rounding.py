@@ -25,19 +25,20 @@ def below(value: Fraction | float) -> float:
     return near if near <= value else math.nextafter(near, -math.inf)
 
 
-def product(x: Array, y: Array) -> tuple[Array, Array]:
+def product(x: Array, y: Array | float) -> tuple[Array, Array]:
     """Return x y, rounded, and its exact rounding error (Dekker 1971).
 
     Args:
-        x, y: numbers of size 0 or 1e-140 to 1e140, of one shape.
+        x, y: numbers of size 0 or 1e-140 to 1e140.
     """
+    y = np.asarray(y)
     near = x * y
     (x_head, x_tail), (y_head, y_tail) = _halves(x), _halves(y)
     error = ((x_head * y_head - near) + x_head * y_tail + x_tail * y_head) + x_tail * y_tail
     return near, error
 
 
-def total(x: Array, y: Array) -> tuple[Array, Array]:
+def total(x: Array, y: Array | float) -> tuple[Array, Array]:
     """Return x + y, rounded, and its exact rounding error (Knuth 1969)."""
     near = x + y
     moved = near - x

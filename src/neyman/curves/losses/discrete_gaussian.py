@@ -14,11 +14,10 @@ from neyman.curves.losses.gaussian import REACH_DEVIATIONS, GaussianLoss
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.numerics import theta
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import product, total, up
 
-LEAST_WEIGHT = 1e-300  # least stored weight of an atom, as a share of the largest
 ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-1]
 
 
@@ -181,7 +180,7 @@ class DiscreteGaussianLoss(Loss):
         # Two powers of e and their product err by 5 units, the total by as much, and the fsum and
         # the quotient by one each [DG-3].
         weight = np.exp(-exponent) * np.exp(-rest)
-        weight[weight < LEAST_WEIGHT] = 0.0  # subnormal; together far below the tail
+        weight[weight < LEAST_WEIGHT] = 0.0  # together far below the tail
         weight /= math.fsum(weight)
         step, first = self.shift / self.sigma_squared, self.shift**2 / (2 * self.sigma_squared)
         scale = float(self.log_mgf(np.array([tilt]))[0])
@@ -195,15 +194,15 @@ class DiscreteGaussianLoss(Loss):
         doubled = 2 * self.sigma_squared
         near = float(doubled)
         below = float(doubled - Fraction(near))
-        place, off = total(x, np.full(len(x), float(center)))
+        place, off = total(x, float(center))
         off += float(center - Fraction(float(center)))
         squared, rest = product(place, place)
         exponent = squared / near
-        known, error = product(exponent, np.full(len(x), near))
+        known, error = product(exponent, near)
         rest += off * (2 * place + off)
         rest = ((squared - known) - error + rest - exponent * below) / near
         least = int(exponent.argmin())
-        exponent, error = total(exponent, np.full(len(x), -exponent[least]))
+        exponent, error = total(exponent, -exponent[least])
         return exponent, rest - rest[least] + error
 
     def dots(self, tilt: float, step: float) -> Discretization:

@@ -475,7 +475,7 @@ class _Places:
 
 def _up(log_value: Array) -> Array:
     value = np.exp(np.minimum(log_value, 0.0) * (1 - 4 * UNIT)) * (1 + 8 * UNIT)
-    value = np.clip(value + math.ulp(0.0), None, 1.0)  # e^-800 is not 0
+    value = np.minimum(value + math.ulp(0.0), 1.0)  # e^-800 is not 0
     return np.where(np.isneginf(log_value), 0.0, value)
 
 

@@ -83,20 +83,25 @@ class ClosedLadder(Ladder):
         far = ~np.isfinite(n)
         log_u, n = np.where(far, -1.0, log_u), np.where(far, 0.0, n)
         ends: list[Array] = []
-        for side in (0, 1):
-            m, shift = n, 1.0
+        for side, t in enumerate(self._inward(log_u, n)):
+            m, shift = n.copy(), 1.0
             while True:
-                with np.errstate(over="ignore"):
-                    low, high = self.back(log_u, m)
-                    t = self.line(np.exp(low) * (1 - 4 * UNIT), np.exp(high) * (1 + 4 * UNIT))[side]
-                past = ~far & ((t > 0.5) if side else (t < -0.5) & (m > 0))
-                if not past.any():
+                past = np.flatnonzero(~far & ((t > 0.5) if side else (t < -0.5) & (m > 0)))
+                if not past.size:
                     break
-                m = np.where(past, np.maximum(m + (shift if side else -shift), 0.0), m)
+                m[past] = np.maximum(m[past] + (shift if side else -shift), 0.0)
+                t[past] = self._inward(log_u[past], m[past])[side]
                 shift *= 2
             slack = 4 * UNIT * (2 * side - 1)
             ends.append(np.where(far, math.inf, m + np.clip(t, -0.5, 0.5) + slack * m))
         return ends[0], ends[1]
+
+    def _inward(self, log_u: Array, n: Array) -> Arrays:
+        """Bound t after n steps inward from u. A wrong n leads beyond the middle [-1/2, 1/2]."""
+        with np.errstate(over="ignore"):
+            low, high = self.back(log_u, n)
+            # A power of e errs by 2 units, and the product by one.
+            return self.line(np.exp(low) * (1 - 4 * UNIT), np.exp(high) * (1 + 4 * UNIT))
 
 
 class MovedLadder(ClosedLadder):

@@ -28,7 +28,7 @@ from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
 from neyman.curves.profiles.contour_line import LineSum, least_log_powers, mgf_below, rough_epsilon
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, OperationLimit, charge, overhead
 from neyman.numerics.roots import bisect
@@ -67,7 +67,6 @@ class Limits:
 LIMITS = Limits()
 
 SPAN_EFOLDS = 600.0  # e-folds that one stretch of running sums covers
-LEAST_WEIGHT = 1e-300
 
 Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
 """A function that returns bounds from one measure, for the queried losses that a mask selects."""
@@ -437,7 +436,7 @@ class Side:
         )
         if start >= end:
             return None
-        # Beyond these places, one of both factors overflows, and the other sum goes on.
+        # Outside, one factor overflows. The other factor's sum includes these losses.
         error = self.weight * self.relative + self.absolute
         rounding = self._spread(abs(self.log_scale) + 4 * SPAN_EFOLDS)
         null, power = np.exp(-(c + 1) * away[start:]), np.exp(-c * away[:end])

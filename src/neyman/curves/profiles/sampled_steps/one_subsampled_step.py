@@ -163,14 +163,12 @@ class ReplaceOneStepProfile(Profile):
             return float(low), float(high)
         if epsilon >= self._loss.supremum:
             return -math.inf, -math.inf
-        q, s = self._loss.rate, self._shift
+        q = self._loss.rate
         y = float(self._piece.place(np.array([epsilon]))[0])
-        top, middle, far = (self._log_survival(x) for x in (y - s, y, y + s))
+        (top, middle, far), units = self._log_survivals(y)
         gain = -q * math.expm1(far - top)
         cost = (1 - q) * math.exp(middle - top) + q * math.exp(far - top)
         cost *= math.expm1(min(epsilon, 700.0))
-        # Each survival errs by 64 units, and by the hazard times the rounding of its place.
-        units = 64 * (4 + abs(top) + abs(middle) + abs(far)) + 4 * (abs(y) + s + 1) ** 2
         value, error = gain - cost, units * UNIT * (q + gain + cost)
         return (
             top + math.log(value - error) if value > error else -math.inf,
@@ -208,12 +206,20 @@ class ReplaceOneStepProfile(Profile):
 
     def _logs(self, y: float) -> tuple[float, float, float]:
         """Return log level and log power of the threshold y, and the sum of their errors."""
-        q, s = self._loss.rate, self._shift
-        top, middle, far = (self._log_survival(x) for x in (y - s, y, y + s))
+        (top, middle, far), units = self._log_survivals(y)
+        q = self._loss.rate
         rest, share = math.log1p(-q) + middle, math.log(q)
-        # As in `log_delta`, for both sums.
-        units = 64 * (4 + abs(top) + abs(middle) + abs(far) - share) + 4 * (abs(y) + s + 1) ** 2
-        return log_add(rest, share + far), log_add(rest, share + top), 2 * units * UNIT
+        error = 2 * (units - 64 * share) * UNIT  # of both sums
+        return log_add(rest, share + far), log_add(rest, share + top), error
+
+    def _log_survivals(self, y: float) -> tuple[tuple[float, float, float], float]:
+        """Return log S at y - s, y, and y + s, and the units by which a sum of them may err.
+
+        Each errs by 64 units, and by the hazard times the rounding of its place.
+        """
+        s = self._shift
+        logs = self._log_survival(y - s), self._log_survival(y), self._log_survival(y + s)
+        return logs, 64 * (4 + sum(map(abs, logs))) + 4 * (abs(y) + s + 1) ** 2
 
 
 def _log_normal(x: float) -> float:
