@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parent / "site"))
 # The pages' matrices are small: threads would wait for each other (streams.md 73 s instead of 11).
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import former_pages
 import pages
 
 import neyman
@@ -76,14 +75,7 @@ def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines:
     lines[:] = [line if "`" in line else line.replace("|", "\\|") for line in lines]
 
 
-def redirect_former_pages(app: Any, exception: Exception | None) -> None:
-    """Redirect the former addresses of merged pages, in a site that was built."""
-    if exception is None and app.builder.format == "html":
-        former_pages.write_redirects(Path(app.outdir))
-
-
 def setup(app: Any) -> None:
     """What Sphinx calls."""
-    app.connect("build-finished", redirect_former_pages)
     app.connect("builder-inited", run_pages)
     app.connect("autodoc-process-docstring", escape_bars)

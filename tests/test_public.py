@@ -51,12 +51,6 @@ def test_no_package_or_module_has_the_name_of_a_public_name():
     assert (modules & set(ny.__all__), public) == (public, expected)
 
 
-def test_the_old_call_of_an_audit_works_and_names_the_new_one():
-    given = {"false_positives": 0, "negatives": 9, "false_negatives": 1, "positives": 9}
-    with pytest.warns(DeprecationWarning, match=r"ny\.audit\.counts"):
-        assert ny.audit(**given) == ny.audit.counts(**given)
-
-
 def fresh(code):
     """What a new interpreter prints."""
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

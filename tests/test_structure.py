@@ -16,8 +16,6 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 MOST_DELAYED = 16  # outside the command line, which answers --help quickly; 4 are for torch
 IMPORTS_BY_STRING = {
     "__init__.py": "a public name is imported at its first use; the stub types it",
-    "former_modules.py": "a former path is a string by its nature",
-    "former_names.py": "a former name is a string by its nature",
     "mechanisms/registry.py": "a stored type is imported at its first use; the results are typed",
 }
 OTHERS = {

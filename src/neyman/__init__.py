@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from neyman.former_modules import add_former_modules
-from neyman.former_names import FORMER_NAMES, current_value
-
 __version__ = "0.4.0.dev0"
-
-add_former_modules()
 
 
 @cache
@@ -41,8 +36,6 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return __dir__()
     if name not in _modules():
-        if name in FORMER_NAMES:
-            return current_value(name)
         from difflib import get_close_matches
 
         near = get_close_matches(name, _modules(), 1)

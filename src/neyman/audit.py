@@ -13,13 +13,9 @@ Examples:
     (True, False)
 """
 
-import sys
-import warnings
-from types import ModuleType
-
 from neyman.auditing.audits import attack_curve, counts, one_run, scores, search
 from neyman.auditing.canaries import canaries
-from neyman.auditing.evidence import Evidence, ManyRuns
+from neyman.auditing.evidence import Evidence
 from neyman.auditing.scores import likelihood_ratio, lira
 
 __all__ = [
@@ -33,15 +29,3 @@ __all__ = [
     "scores",
     "search",
 ]
-
-
-class _Module(ModuleType):
-    """Let callers still call the module, because `ny.audit` was once a function."""
-
-    def __call__(self, *args: object, **kwargs: object) -> ManyRuns:
-        message = "ny.audit(...) is now ny.audit.counts(...)"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return counts(*args, **kwargs)  # pyright: ignore[reportCallIssue, reportArgumentType]
-
-
-sys.modules[__name__].__class__ = _Module

@@ -11,7 +11,6 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "site"))
-import former_pages  # noqa: E402
 import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
 
 
@@ -35,10 +34,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site
         )
         assert loaded
         assert not [url for url in loaded if re.match(r"\w+:|//", url) and url[:5] != "data:"]
-    for former, target in former_pages.former_pages().items():
-        place, _, anchor = target.partition("#")
-        assert f'url={target}"' in (site / former).read_text()
-        assert f'id="{anchor}"' in ((site / former).parent / place).read_text()
     for sheet in site.rglob("*.css"):
         for url in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
             assert not re.match(r"https?:|//", url), (sheet, url)

@@ -27,7 +27,6 @@ from packaging.requirements import Requirement
 import neyman
 from neyman.cli.main import app
 from neyman.extras import EXTRAS
-from neyman.former_names import FORMER_NAMES
 from neyman.publishing.planning.rewrite import toml_text
 from plans import SMALL
 
@@ -253,10 +252,8 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
 
 def test_every_public_name_is_there_or_names_its_extra(base: Path, tmp_path: Path):
     code = """
-import warnings, neyman
-from neyman.former_names import FORMER_NAMES
-warnings.simplefilter("ignore", DeprecationWarning)
-for name in (*dir(neyman), *FORMER_NAMES):
+import neyman
+for name in dir(neyman):
     try:
         getattr(neyman, name)
     except ImportError as error:
@@ -281,7 +278,7 @@ for name in (*dir(neyman), *FORMER_NAMES):
         "neyman.analysis.estimators.estimate",
         "neyman.analysis.hypothesis_tests.released_test",
     }
-    homes = (neyman._modules() | FORMER_NAMES).items()
+    homes = neyman._modules().items()
     needy = {name for name, home in homes if home.startswith(of_releases) and home not in light}
     assert set(answer) == {"NeymanAccountant", *needy}
     for name, said in answer.items():

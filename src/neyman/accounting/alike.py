@@ -13,7 +13,6 @@ from neyman.accounting import compare_noise
 from neyman.accounting.calibrate import Budget
 from neyman.accounting.compare_noise import TAILS, Comparison, Kind, error_of
 from neyman.accounting.optimality.least_error import least_error
-from neyman.former_names import former_arguments
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
@@ -113,7 +112,6 @@ def alike(
     categories: int | None = None,
     values: Iterable[float] | None = None,
 ) -> Options: ...
-@former_arguments(target="budget")
 def alike(
     budget: Budget,
     count: int = 1,

@@ -12,7 +12,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from neyman.curves.tradeoff.curve import Described
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.former_names import former_arguments
 from neyman.numerics import check
 from neyman.numerics.roots import bisect, bisect_integers, zero
 
@@ -61,7 +60,6 @@ class NoParameter(ValueError):
     """Report that all parameters that were tried meet the budget, or that none does."""
 
 
-@former_arguments(target="budget")
 def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool = False) -> float:
     """Find the parameter value that just meets a budget, certified.
 

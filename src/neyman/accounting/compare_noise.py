@@ -15,7 +15,6 @@ from scipy.special import erfcx, ndtri_exp
 
 from neyman.accounting.calibrate import Budget, calibrate
 from neyman.curves.losses.renyi_bound import RenyiBound
-from neyman.former_names import former_arguments
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
@@ -74,7 +73,6 @@ class Alike:
     tails: tuple[tuple[float, Bound], ...]
 
 
-@former_arguments(target="budget")
 @dataclass(frozen=True)
 class Comparison:
     """Compare several kinds of noise at one budget. `print` shows a table with rounded numbers.

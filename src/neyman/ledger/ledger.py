@@ -14,7 +14,6 @@ from typing import Any, Self, cast
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
-from neyman.former_names import former_arguments
 from neyman.ledger.accounts import account_of, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
@@ -178,7 +177,6 @@ class Ledger:
                 write.account(terms)
             return account_of(write.db, dataset)
 
-    @former_arguments(to="account")
     def allocate(
         self, dataset: str, account: str, *, cap: object, delta_cap: object = None, of: str = ""
     ) -> Account:
@@ -228,7 +226,6 @@ class Ledger:
         with self._reading() as db:
             return tuple(account_of(db, name) for name in registered(db))
 
-    @former_arguments(to="account")
     def account(self, dataset: str, account: str = "") -> Account:
         """Return the account of a registered dataset, or one of its allocations."""
         with self._reading() as db:
@@ -258,7 +255,6 @@ class Ledger:
         with self._reading() as db:
             return entry_of(db, number)
 
-    @former_arguments(to="account")
     def check(
         self,
         dataset: str,
@@ -299,7 +295,6 @@ class Ledger:
         """
         return self._store.turn(text("key", key), check.between("wait", wait, 0.0, 604_800.0))
 
-    @former_arguments(to="account")
     def reserve(
         self,
         dataset: str,

@@ -25,7 +25,6 @@ from neyman.analysis.estimators.shared_arguments import (
     shares_arguments,
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.former_names import former_arguments
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
@@ -45,7 +44,6 @@ COVERS = "Each coordinate of the mean of the distribution of the records, clippe
 Lanes = NDArray[np.int64]
 
 
-@former_arguments(rows="records")
 @shares_arguments
 def mean(
     records: object,

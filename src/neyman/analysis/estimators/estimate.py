@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from neyman.accounting.optimality.guarantee import UP
 from neyman.accounting.optimality.least_error import least_error
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.former_names import former_arguments
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -70,7 +69,6 @@ class Estimate:
     largest_error: float | None = None
     problem: Mapping[str, Any] | None = None
 
-    @former_arguments(level="confidence")
     def interval(
         self, confidence: float | Fraction | str = 0.95, *, about: About = "population"
     ) -> tuple[Number, Number]:

@@ -28,7 +28,6 @@ from neyman.analysis.estimators.shared_arguments import (
     shares_arguments,
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.former_names import former_arguments
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
@@ -72,7 +71,6 @@ class _MomentPlan:
     of_number: int = 0  # of the number of records; 0 if it is public
 
 
-@former_arguments(rows="records")
 @shares_arguments
 def covariance(
     records: object,

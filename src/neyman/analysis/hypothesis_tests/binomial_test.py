@@ -23,7 +23,6 @@ from neyman.analysis.hypothesis_tests.arguments import (
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval, count, tail
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
-from neyman.former_names import former_arguments
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import Bits
@@ -217,7 +216,6 @@ class BinomialTest:
             low, high = greater if self.alternative == "greater" else less
         return Bound(low, high, "upper", METHOD)
 
-    @former_arguments(coverage="confidence")
     @shares_arguments
     def release(
         self, successes: float, *, confidence: float = 0.95, **paid: Unpack[Payment]

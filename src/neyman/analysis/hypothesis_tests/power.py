@@ -145,7 +145,7 @@ def least_records(
         ...     test = BinomialTest(n=n, null="1/2", alternative="greater", budget=ny.gdp(0.5))
         ...     return test.power(truth=0.6, level=0.05)
         >>> least_records(power, at_least=0.8)
-        172
+        168
     """
     target, last = inside("at_least", at_least), check.integer("most", most, 1)
     if last > TEST_LIMITS.records:

@@ -27,7 +27,6 @@ from neyman.analysis.hypothesis_tests.binomial_test import RECORD_UNITS, SURE, N
 from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_power
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
-from neyman.former_names import former_arguments
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.noise import Bits
 from neyman.numerics import check
@@ -179,7 +178,6 @@ class ProportionsTest:
         sides = {"greater": [greater], "less": [less], "two-sided": [greater, less]}
         return sides[self.alternative]
 
-    @former_arguments(coverage="confidence")
     @shares_arguments
     def release(
         self, successes: Iterable[float], *, confidence: float = 0.95, **paid: Unpack[Payment]

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from neyman.analysis.hypothesis_tests.arguments import inside
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.former_names import former_arguments
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 
@@ -17,7 +16,6 @@ KIND: tuple[str, Literal["test"]] = ("private-tests", "test")
 """Private tests have this page of certificates and this kind of release."""
 
 
-@former_arguments(coverage="confidence")
 @dataclass(frozen=True, eq=False, repr=False)
 class TestResult:
     """Represent a private test's result, computed only from noisy numbers and public arguments.
@@ -49,7 +47,6 @@ class TestResult:
     mechanism: Mechanism
 
     @classmethod
-    @former_arguments(coverage="confidence")
     def of(
         cls, receipt: Mapping[str, Any], method: str, confidence: float | None, mechanism: Mechanism
     ) -> TestResult:
