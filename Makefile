@@ -9,7 +9,7 @@ PYTEST := -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-re
 BIN := $(VENV)/bin
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 LONG := -o faulthandler_timeout=0  # a case may take hours
-CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
+CHECKED := .ci/*.py src reproductions tests examples benchmarks docs/conf.py docs/site
 INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
 TEST_PACKAGES := 'pytest>=9,<9.2' pytest-xdist hypothesis mpmath
 
@@ -38,7 +38,7 @@ test: $(VENV)/.dev  ## Run the tests: at most 8 minutes of two cores. ONLY=PATH 
 fast: $(VENV)/.dev  ## Run the tests of a minute, without Java, a server, or a browser.
 	$(TESTS) --tier fast $(ONLY)
 
-check: $(VENV)/.dev  ## Check format, lint, types, layers, names, and prose.
+check: $(VENV)/.dev  ## Check format, lint, types, layers, names, prose, and weight.
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/pyright
@@ -46,6 +46,7 @@ check: $(VENV)/.dev  ## Check format, lint, types, layers, names, and prose.
 	$(BIN)/python docs/site/import_picture.py --check
 	$(BIN)/python docs/site/names_check.py
 	$(BIN)/python docs/site/prose_check.py
+	$(BIN)/python .ci/weight.py
 
 # SPHINX="-t pages_only" leaves out the code of the pages, which the tests run too.
 SPHINX ?=

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
+import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,3 +176,27 @@ def test_no_test_asserts_how_long_its_work_takes():
         if re.search(rf"assert .*{clocks} - [\w.]+ <", line)
     ]
     assert late == []
+
+
+def test_a_project_above_a_limit_of_its_weight_is_refused_with_the_number(tmp_path):
+    """Docstrings and denser lines weigh nothing, and a limit is lowered only on demand."""
+    for name in ("src/neyman/noise", "tests", "docs"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "CONTRIBUTING.md").write_text("three short words")
+    (tmp_path / "src/neyman/noise/one.py").write_text('"""Say this."""\nx = 1; y = "a" "b"\n')
+    limits = "# Why.\n[tokens]\nnoise = {}\ntests = 0\ntop = 0\n[words]\ndocumentation = 9\n"
+    limits += "[complex_functions]\n"
+
+    def check(most: int, *options: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "weight.toml").write_text(limits.format(most))
+        command = [sys.executable, PACKAGE.parents[1] / ".ci/weight.py", *options]
+        return subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+
+    done = check(7)
+    assert (done.returncode, done.stdout) == (
+        1, "weight.toml: tokens.noise is 8, above its limit 7\n"
+    )  # fmt: skip
+    assert check(9).returncode == 0
+    assert "noise = 9" in (tmp_path / "weight.toml").read_text()
+    assert check(9, "--lower").returncode == 0
+    assert tomllib.loads((tmp_path / "weight.toml").read_text())["tokens"]["noise"] == 8
