@@ -19,7 +19,7 @@ help:  ## Print these lines.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "More, some of hours: make test-*, record-*, study-*, dist-* (Makefile)."
 
-demo: $(VENV)/.release  ## Publish tables of 29 million people, and check them.
+demo: $(VENV)/.release  ## Publish tables about 42,008,942 records, and verify them.
 	$(BIN)/neyman demo --out build/demo
 
 # Minutes, 4 GB of memory, 8 GB of disk. A run that was interrupted goes on. Other states:
@@ -30,10 +30,11 @@ census: $(VENV)/.release  ## Publish census tables of 331 million simulated peop
 	OMP_NUM_THREADS=1 $(BIN)/python -m reproductions.census_2020.nation --out $(CENSUS) $(STATES)
 
 # Skips the tests that need what the machine lacks, and prints why (NEYMAN_SKIPS=refuse: fails).
+# BEYOND=test leaves out what `make test` has run.
 test: TIER ?= test
-test: $(VENV)/.dev  ## Run the tests: at most 8 minutes of two cores. ONLY=PATH takes some.
+test: $(VENV)/.dev  ## Run the tests: 20 minutes of two cores, with the set-up. ONLY=PATH takes some.
 	.ci/packages
-	$(TESTS) --tier $(TIER) $(ONLY)
+	$(TESTS) --tier $(TIER) $(if $(BEYOND),--beyond $(BEYOND)) $(ONLY)
 
 fast: $(VENV)/.dev  ## Run the tests of a minute, without Java, a server, or a browser.
 	$(TESTS) --tier fast $(ONLY)

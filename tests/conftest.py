@@ -55,6 +55,7 @@ settings.load_profile("neyman")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers", "which cases a run takes (tests/tiers.py)")
     group.addoption("--tier", choices=tiers.TIERS, default="night", help="the largest tier")
+    group.addoption("--beyond", choices=tiers.TIERS, help="leave out what this tier has run")
     group.addoption("--durations-file", action="store_true", help="measure and write the times")
     group.addoption("--reverse", action="store_true", help="run the last case first")
 
@@ -81,10 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if os.environ.get("NEYMAN_SPARK") == "connect":  # without those that start Java themselves
         items[:] = [i for i in items if all("java" not in m.args for m in i.iter_markers("needs"))]
     durations, largest = tiers.Durations.read(), config.getoption("tier")
-    if largest != "night":
-        chosen = durations.chosen(items, largest)
-        config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
-        items[:] = chosen
+    chosen = items if largest == "night" else durations.chosen(items, largest)
+    if config.getoption("beyond"):
+        before = set(durations.chosen(items, config.getoption("beyond")))
+        chosen = [item for item in chosen if item not in before or random_laws.grows(item)]
+    config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+    items[:] = chosen
     if getattr(config.option, "loadgroup", False):  # of a process of pytest-xdist
         items[:] = tiers.in_order(items, durations)
     if config.getoption("reverse"):

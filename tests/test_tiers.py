@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 import tiers
 from tiers import LARGEST_SECONDS, TIERS, Durations
 
+ROOT = Path(__file__).parents[1]
+GROWING = "tests/curves/tradeoff/test_safe_mu.py"  # laws, which try more in a larger tier
 MEASURED = {
     "a/test_a.py": {
         "test_cheap": 0.01,
@@ -45,6 +47,22 @@ def test_a_test_without_a_measurement_is_in_test():
     new = ["tests/a/test_a.py::test_new", "tests/a/test_new.py::test_cheap[x]"]
     assert [*Durations(MEASURED).tiers(new).values()] == ["test", "test"]
     assert Durations(MEASURED).seconds("a/test_a.py", "test_some", "[new]") == 0.2
+
+
+def test_a_run_beyond_a_tier_has_what_the_tier_left_out_and_what_grows():
+    """So CI runs each case once, but for those that try more in its tier."""
+
+    def names(*options: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-o", "addopts=", "-q"]
+        command += ["-p", "no:cacheprovider", *options, "tests/test_tiers.py", GROWING]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        return {line for line in done.stdout.splitlines() if "::" in line}
+
+    small, large = names("--tier", "test"), names("--tier", "ci")
+    more = names("--tier", "ci", "--beyond", "test")
+    assert more | small == large
+    again = more & small
+    assert {name.partition("::")[0] for name in again} == {GROWING}
 
 
 def test_tiers_grow_and_the_largest_has_room_for_all():

@@ -202,10 +202,9 @@ def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_
     """From the first step to the last: the ledger verifies, and the plan can be run again."""
     result = answer(__file__, "kills", tmp_path, "nothing", share)
     attempts(result["killed"])
-    # Not one of the stages on the way was skipped, but for the short one at the end.
-    stages = {"none", "reserved", "reading", "released, in place"}
-    stages |= {"released"} if share <= 3 else set()
-    assert stages <= set(result), result
+    if share == 1:  # a kill at each step: some fall into each stage, however long it takes
+        stages = {"none", "reserved", "reading", "released", "released, in place"}
+        assert stages <= set(result), result
     assert result["killed"] > 100 / share, result
 
 
