@@ -366,6 +366,40 @@ def test_a_release_of_disjoint_queries_verifies_and_a_smaller_charge_does_not(tm
         assert not all(check.ok for check in verify(tmp_path / "out"))
 
 
+@pytest.mark.parametrize("neighboring", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("more", [{}, {"by": ["band"]}])
+def test_a_partition_and_its_column_in_by_have_one_noise(neighboring, more):
+    """Beside another query: a share is what the worst parts take together, in either form."""
+    every = {"name": "every", "measure": "count", "share": Fraction(1, 3)}
+    query = {"name": "n", "measure": "count", "share": Fraction(2, 3), **more}
+    plan = a_plan([every, {**query, "partition": "race"}], neighboring)
+    grouped = a_plan([every, {**query, "by": ["race", *more.get("by", ())]}], neighboring)
+    (whole, *parts), (alone, together) = (
+        [squared for _, squared in one.calibrated()] for one in (plan, grouped)
+    )
+    assert whole == alone
+    assert len(parts) == 3
+    assert set(parts) == {together}
+    assert plan.mechanism().rho() == 1
+    assert Plan.from_dict(plan.canonical()).calibrated() == plan.calibrated()
+
+
+@pytest.mark.parametrize(
+    ("neighboring", "shares"),
+    [("add-remove", ("1/2", "1/4", "1/4")), ("replace-one", ("1/3", "1/6", "1/6"))],
+)
+def test_the_largest_part_takes_the_share_and_others_by_proportion(neighboring, shares):
+    """Under replace-one the two largest parts take it together; with an id all parts do."""
+    every = {"name": "every", "measure": "count", "share": "1/2"}
+    split = {"name": "n", "measure": "count", "share": "1/2", "partition": "race"}
+    queries = [every, {**split, "parts": {"a": {"share": 2}}}]
+    found = [entry.share for entry in a_plan(queries, neighboring).entries()]
+    assert found == [Fraction(1, 2), *map(Fraction, shares)]
+    unit = {"protects": "person", "neighboring": neighboring, "id": "id"}
+    found = [entry.share for entry in a_plan(queries, unit=unit).entries()]
+    assert found == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8)]
+
+
 SPLIT = {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 2], "partition": "race"}
 
 
@@ -378,12 +412,8 @@ def test_a_partition_has_the_tables_of_its_keys_each_with_its_own_terms(unknown)
     half = {"share": Fraction(1, 2)}
     plan = a_plan([{**SPLIT, "parts": parts, **half}, {**by_key, **half}], columns=columns)
     assert [query.name for query in plan.queries[:3]] == ["pay 1", "pay 2", "pay 3"]
-    assert [query.share for query in plan.queries] == [
-        Fraction(1, 10),
-        Fraction(3, 10),
-        Fraction(1, 10),
-        Fraction(1, 2),
-    ]
+    shares = [Fraction(1, 6), Fraction(1, 2), Fraction(1, 6), Fraction(1, 2)]
+    assert [entry.share for entry in plan.entries()] == shares
     assert plan.disjoint
     assert Plan.from_dict(plan.canonical()).hash == plan.hash
     assert len(plan.row_sets) == 3

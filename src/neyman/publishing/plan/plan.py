@@ -171,13 +171,13 @@ class Plan(PlanModel):
         """
         document = parse(data)
         names = ("columns", "hierarchies", "queries", "rows", "tables", "totals")
-        resolution = resolve(document, Path(folder) if folder else None)
+        *resolution, partitions = resolve(document, Path(folder) if folder else None)
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
         parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
-        plan = cls._of(parts)
+        plan = cls._of(parts).with_partitions(partitions)
         problems = [*unmoved(plan)] or [*plan._outright(), *plan._curve_problems()]
         if problems:
             raise PlanError(problems)

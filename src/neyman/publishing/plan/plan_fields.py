@@ -571,7 +571,9 @@ class KeyPart(Strict):
     at: Names | None = Field(None, description="levels of the hierarchy")
     clip: Clip | None = Field(None, description="[low, high], or 'discover' or 'discover-signed'")
     share: Exact | None = Field(
-        None, description="this key's weight in the query's share; a key without one has weight 1"
+        None,
+        description="this key's share relative to the others, 1 if not given; the worst set of "
+        "disjoint keys takes the query's share",
     )
 
 

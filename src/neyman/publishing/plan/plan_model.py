@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -209,9 +209,33 @@ class PlanModel:
         entries = self._declared_entries()
         if len(self.row_sets) == 1:
             return entries
-        cases = self.cases_of(entries, crossing=self.unit.neighboring == "replace-one")
-        worst = max(sum((entry.share for entry in case), Fraction(0)) for case in cases)
+        worst = self._worst_share(entries)
         return tuple(replace(entry, share=entry.share / worst) for entry in entries)
+
+    def with_partitions(self, partitions: Sequence[frozenset[str]]) -> Self:
+        """Return the plan in which the worst case of a partition spends the partition's share.
+
+        The shares still sum to 1. Under add-remove, the largest part gets the whole share [UN-11].
+
+        Args:
+            partitions: the names of the queries of each partition. Their shares sum to its share.
+        """
+        factors: dict[str, Fraction] = {}
+        entries = self._declared_entries()
+        for names in partitions:
+            own = [entry for entry in entries if entry.query in names]
+            worst = self._worst_share(own)
+            whole = sum((entry.share for entry in own), Fraction(0))
+            factors |= dict.fromkeys(names, whole / worst if worst else Fraction(1))
+        shares = {one.name: one.share * factors.get(one.name, 1) for one in self.queries}
+        total = sum(shares.values(), Fraction(0)) or Fraction(1)
+        queries = (replace(one, share=shares[one.name] / total) for one in self.queries)
+        return self.changed(queries=tuple(queries)) if factors else self
+
+    def _worst_share(self, entries: Sequence[Entry]) -> Fraction:
+        """Return the largest sum of the shares of tables that a change of one unit moves."""
+        cases = self.cases_of(entries, crossing=self.unit.neighboring == "replace-one")
+        return max(sum((entry.share for entry in case), Fraction(0)) for case in cases)
 
     @cached_property
     def row_sets(self) -> Sets:

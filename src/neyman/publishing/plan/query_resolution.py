@@ -108,6 +108,16 @@ def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Q
     return (*_histograms(queries, document), *_first_counts(queries), *main)
 
 
+def names_with_histograms(queries: Iterable[Query]) -> frozenset[str]:
+    """Return the names of the queries, and of the histograms and first counts of these queries."""
+    names = set[str]()
+    for query in queries:
+        names.add(query.name)
+        names |= set() if query.search is None else {query.search.histogram}
+        names |= set() if query.detail is None else {query.detail.first}
+    return frozenset(names)
+
+
 def declared_share(query: Query, unit: UnitPart) -> Fraction:
     """Return a query's share, including the shares of its histograms and first counts."""
     return query.share / _left(query, unit)

@@ -39,7 +39,11 @@ from neyman.publishing.plan.plan_fields import (
     suggest,
 )
 from neyman.publishing.plan.query import Query
-from neyman.publishing.plan.query_resolution import read_queries, with_histograms
+from neyman.publishing.plan.query_resolution import (
+    names_with_histograms,
+    read_queries,
+    with_histograms,
+)
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 from neyman.publishing.plan.totals import Total, read_totals
 
@@ -50,6 +54,7 @@ Resolution = tuple[
     Rows,
     tuple[PrivateTable, ...],
     tuple[Total, ...],
+    tuple[frozenset[str], ...],  # the names of the queries of each partition
 ]
 
 ALL_PAIRS = "all pairs"  # each level of one of two hierarchies with each of the other
@@ -86,7 +91,15 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
         totals = read_totals(document, known, hierarchies, queries, folder, problems)
     if problems:
         raise PlanError(problems)
-    return columns, hierarchies, with_histograms(queries, document), rows, tables, totals
+    every = with_histograms(queries, document)
+    partitions = tuple(
+        names_with_histograms(
+            query for query, own in zip(queries, origins, strict=True) if own == one
+        )
+        for one, times in Counter(origins).items()
+        if times > 1
+    )
+    return columns, hierarchies, every, rows, tables, totals, partitions
 
 
 def _list_keys(
