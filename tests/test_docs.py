@@ -150,22 +150,6 @@ def test_the_words_of_a_figure_stand_inside_it(path):
         assert 0 < y < height, words.text
 
 
-def test_former_addresses_of_decisions_lead_to_the_merged_pages(tmp_path):
-    """Each of decisions 1 to 70 has a redirect, an anchor at its text, and a link in the index."""
-    former_pages.write_redirects(tmp_path)
-    index = (DOCS / "adr" / "index.md").read_text()
-    numbers = []
-    for path in sorted((tmp_path / "adr").iterdir()):
-        number = int(path.stem[:4])
-        page, anchor = re.search(r"url=([\w-]+)\.html#([\w-]+)", path.read_text()).groups()
-        entry = f"\n(decision-{number})=\n**{number}. "
-        assert anchor == f"decision-{number}"
-        assert (DOCS / "adr" / f"{page}.md").read_text().count(entry) == 1
-        assert index.count(f"[{number}]({page}.md#{anchor})") == 1
-        numbers.append(number)
-    assert numbers == list(range(1, 71))
-
-
 def test_former_addresses_of_pages_lead_to_the_sections_that_have_their_content(tmp_path):
     """Each redirect leaves a page that is gone, and ends at a heading of a page that is there."""
     former_pages.write_redirects(tmp_path)

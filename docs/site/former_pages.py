@@ -114,7 +114,6 @@ PAGES = {
     "attacks": "trust#three-attacks-in-ten-lines",
     "cli-reference": "cli#every-command",
     "compare": "comparison#bounds-of-composition",
-    "compatibility": "versions#stored-forms",
     "dictionary": "glossary#names-in-the-code",
     "howto/bounds": "howto/many-rows#bounds-from-the-data",
     "howto/figures": "gallery#figures-for-a-talk-or-a-paper",
