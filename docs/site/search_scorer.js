@@ -1,8 +1,8 @@
 // How the site's search orders its results (html_search_scorer in docs/conf.py).
 var Scorer = {
-  // Decisions, certificates, and the history come last, and pages whose title has all words of the query first.
+  // Decisions and certificates come last, and pages whose title has all words of the query first.
   score: ([page, title, , , score, , kind]) => {
-    if (/^(adr|certificates)\/|^history$/.test(page)) return score - 100;
+    if (/^certificates\/|^decisions$/.test(page)) return score - 100;
     const query = new URLSearchParams(window.location.search).get("q") || "";
     const words = query.toLowerCase().trim().split(/\s+/);
     const named = kind !== "object" && !title.includes(" > ");

@@ -230,7 +230,7 @@ Correlated noise helps at a large ε, or where batches cannot be drawn. At ε = 
 
 **The memory is secret.** With the released parameters it gives the exact sums, so no file has it. A
 killed run resumes with an empty memory, and the charge covers that
-([MM-9](certificates/matrix-mechanism.md#mm-9), [decision 98](adr/0098-noise-is-not-saved.md)). The
+([MM-9](certificates/matrix-mechanism.md#mm-9), [decision](decisions.md#noise-is-not-saved)). The
 noise then no longer cancels the earlier noise, which costs accuracy.
 
 **Refused, because it is not proven here**: amplification for a band that is wider than the number

@@ -9,8 +9,9 @@ costs a delta, which the filter caps too (`charge`).
 
 Trade-off curves have no such filter. It would grant a release if the tensor product of all releases
 stays above a curve. But an analyst may choose the second release by the answer of the first. This
-mixes two products, and the mixture can be below the curve (docs/adr/currencies.md). Amounts that
-add up leave no such choice. So `charge` and this module refuse curves.
+mixes two products, and the mixture can be below the curve
+(docs/decisions.md#adaptive-composition). Amounts that add up leave no such choice. So `charge` and
+this module refuse curves.
 """
 
 from __future__ import annotations
