@@ -312,6 +312,29 @@ def test_a_column_that_changed_its_type_between_questions_is_refused_before_the_
     assert asking.left == 1
 
 
+def test_an_answer_says_which_rows_do_not_count_and_no_key_reaches_the_terminal_raw(tmp_path):
+    """100 rows of one id count as four, and a key with an escape sequence is printed in words."""
+    ids = [1] * 100 + list(range(2, 102))
+    table = pa.table({"id": ids, "town": ["a\x1b]0;b"] * 200})
+    unit = ny.Unit("person", neighboring="replace-one", id="id", rows=4)
+    columns = {"town": {"discover": True}}
+    session = ny.Session(
+        table, ledger=ny.throwaway(99, delta_cap=0.1), dataset="d@1", unit=unit, columns=columns
+    )
+    answer = session.ask(ny.query.count(), zcdp=9)
+    (note,) = answer.notes
+    assert note.startswith("At most 4 rows per person count; rows without an id are not counted.")
+    assert note in repr(answer)
+    assert 90 < answer.table["value"][0].as_py() < 120
+    assert note in session.sql("SELECT COUNT(*) FROM data", zcdp=9).notes
+    keys = session.ask(ny.query.units(by="town", delta="1e-3"), zcdp=9, delta=0.01)
+    assert keys.table["town"].to_pylist() == ["a\x1b]0;b"]
+    assert "\x1b" not in repr(keys)
+    plain = ny.Unit("row", neighboring="replace-one", rows=1)
+    every = ny.Session(table, ledger=ny.throwaway(9), dataset="d@1", unit=plain)
+    assert every.ask(ny.query.count(), zcdp=9).notes == ()
+
+
 def test_a_data_frame_can_be_asked_more_than_once(tmp_path):
     """So can what is read where it lies."""
     pq.write_to_dataset(PEOPLE, tmp_path / "people")

@@ -12,9 +12,7 @@ from neyman.display.report.headline import kinds_of_disclosure, strength
 from neyman.display.report.receipt_view import listing, tables_of, title, unit
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
-from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.expression_words import words as expression_words
-from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.planning.missing_values import missing_by_sentence
@@ -91,8 +89,7 @@ def _row_counts(receipt: Receipt, plan: Plan | None) -> str:
     """Say which rows count, and how the other rows affect the tables. Return "" without a plan."""
     if plan is None:
         return ""
-    bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
-    return " ".join(filter(None, counted_rows(plan, int(bounds[0]) if bounds else None)))
+    return " ".join(filter(None, counted_rows(plan, receipt.rows_per_unit)))
 
 
 def _missing_values(receipt: Receipt, plan: Plan | None) -> Node:

@@ -24,6 +24,8 @@ from pydantic import (
 from neyman.accounting.semantics.budget import PlanBudget, budget_of
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
+from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.plan.plan_fields import Several, Strict
 from neyman.publishing.plan.query import ConsistencyMethod
 
@@ -365,6 +367,12 @@ class Receipt(BaseReceipt):
     consistency: ReceiptConsistency | None = None
     clips: Several[ClipPart] = ()
     mechanism: dict[str, Any] | None = None
+
+    @property
+    def rows_per_unit(self) -> int | None:
+        """Return the bound on the rows of a unit that a noisy histogram has set; None without."""
+        histogram = f"{ROWS_TABLE}.{ALL}"
+        return next((int(one.clip[-1]) for one in self.clips if one.histogram == histogram), None)
 
     def __repr__(self) -> str:
         return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"

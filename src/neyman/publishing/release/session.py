@@ -33,6 +33,7 @@ from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.sections import Exact, Pair, Section, Unit, count
 from neyman.publishing.plan.sql import Statement, translate
+from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import resolved
 from neyman.publishing.release.private_key_files import check_key_files
@@ -40,6 +41,7 @@ from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
+from neyman.storage.visible_text import visible
 
 _MAX_ROWS_SHOWN = 20  # rows
 
@@ -81,7 +83,8 @@ class Answer:
         entry: the number of the ledger's entry.
         files: the published files, as the ledger stores them.
         selected: for `Session.sql`, the columns and rows that the statement selects.
-        notes: for `Session.sql`, sentences on how the answer differs from SQL.
+        notes: sentences on which rows do not count, if any, and for `Session.sql` on how the answer
+            differs from SQL.
     """
 
     tables: Mapping[str, pa.Table]
@@ -105,7 +108,9 @@ class Answer:
             if path.suffix == ".parquet"
         }
         noted = {name: table.replace_schema_metadata(note) for name, table in tables.items()}
-        return cls(noted, receipt, entry.charge, entry.delta, entry.id, files)
+        which, effect = counted_rows(Plan.from_dict(receipt.plan), receipt.rows_per_unit)
+        notes = (f"{which} {effect}",) if effect else ()
+        return cls(noted, receipt, entry.charge, entry.delta, entry.id, files, notes=notes)
 
     @property
     def table(self) -> pa.Table:
@@ -149,7 +154,7 @@ class Answer:
             f"{name}\n{rows[name].to_pandas().to_string(index=False)}{_more(table)}"
             for name, table in self._parts().items()
         )
-        return "\n".join([*shown, *self.notes, self.note])
+        return visible("\n".join([*shown, *self.notes, self.note]))
 
     def _parts(self) -> Mapping[str, pa.Table]:
         """Return the tables to display, by name."""
@@ -329,7 +334,7 @@ class Session:
             raise translated.placed(error) from None
         answer = self._ask_plan(plan)
         selected = _selected_rows(translated, answer.tables)
-        return replace(answer, selected=selected, notes=translated.notes)
+        return replace(answer, selected=selected, notes=(*translated.notes, *answer.notes))
 
     def _ask_plan(self, plan: Plan) -> Answer:
         check_key_files(plan, self._data)
