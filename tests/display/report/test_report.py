@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
+from neyman.accounting.semantics import digits
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.bayes import ATTACKERS
 from neyman.accounting.semantics.budget import budget_of
@@ -201,7 +202,7 @@ def test_the_sentence_comes_before_every_other_number():
         "Margin of error (90%)",
         "Counts can be negative and need not add up.",
         "at most 12.5 of them. 50 are false, and it confirms 2.5. So a positive result is correct "
-        "at most 83.4% of the time.",
+        "at most 83.4% of the time, rounded up.",
         "Presence in the data is not protected.",
         "Trade-off curve",
         "Risk at other false positive rates",
@@ -482,6 +483,16 @@ def test_shares_add_up_to_a_hundred(parts):
     assert sum(shares) == 100
     for part, share in zip(parts, shares, strict=True):
         assert abs(part / total * 100 - share) <= Fraction(1, 10)
+
+
+@given(st.fractions(Fraction(1, 10**5), Fraction(1, 2)), st.fractions(0, 1))
+def test_the_printed_counts_of_people_give_the_printed_share(level, above):
+    """A reader who divides them and rounds up gets the percentage of the same sentence."""
+    said = str(people(level, level + (1 - level) * above))
+    true, false, share = re.search(
+        r"at most ([\d.]+) of them. 50 are false, and it confirms ([\d.]+). .* most ([\d.]+%)", said
+    ).groups()
+    assert digits.percent(Fraction(true) / (Fraction(true) + Fraction(false))) == share
 
 
 @settings(max_examples=examples(100))

@@ -115,12 +115,19 @@ def people(level: Fraction, power: Fraction) -> Element:
         power: an upper bound on the share of true claims that the test confirms, in [0, 1].
     """
     size = PEOPLE.rows * PEOPLE.columns
-    true, false = digits.number(size * power), digits.number(size * level, up=False)
     even = digits.percent(words.posterior(level, power, Fraction(1, 2)))
+    true = false = ""
+    for places in range(3, 9):  # enough digits for the printed counts to give the printed share
+        true = digits.number(size * power, places)
+        false = digits.number(size * level, places, up=False)
+        if "×" in true + false or even == digits.percent(
+            Fraction(true) / (Fraction(true) + Fraction(false) or 1)
+        ):
+            break
     said = (
         f"100 people, with one claim about each. {size} claims are true, and the test confirms at "
         f"most {true} of them. {size} are false, and it confirms {false}. So a positive result is "
-        f"correct at most {even} of the time."
+        f"correct at most {even} of the time, rounded up."
     )
     width = PEOPLE.columns * PEOPLE.width_units
     true_claims = _crowd(size * power, 0, "confirmed")
