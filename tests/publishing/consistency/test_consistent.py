@@ -24,7 +24,7 @@ def query(name, share, *, by=(), at=("region", "state", "county"), measure="coun
 
 def planned(*queries, unknown="other", place_unknown="drop", zcdp="1/8", **more):
     sections = {
-        "schema": 1,
+        "schema": 2,
         "name": "small",
         "dataset": "people@1",
         "table": "people",

@@ -66,7 +66,7 @@ def a_document(draw: random.Random, neighboring: str) -> dict:
     queries += [a_query(draw, "events", ["kind"], join) for _ in range(draw.randint(0, 1))]
     share = f"1/{len(queries)}"
     return {
-        "schema": 1,
+        "schema": 2,
         "name": "joined",
         "dataset": "d@1",
         "table": "events",

@@ -147,7 +147,7 @@ def a_plan(bounded=False):
     }
     unit = {"id": "id", "rows": 3} if bounded else {}
     return ny.Plan.from_dict({
-        "schema": 1, "name": "t", "dataset": "t@1", "table": "people",
+        "schema": 2, "name": "t", "dataset": "t@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one", **unit},
         "columns": columns, "budget": {"zcdp": 1}, "query": query,
     })  # fmt: skip
@@ -413,7 +413,7 @@ def test_the_check_of_the_data_reads_a_server_and_a_file_alike(server, tmp_path)
 def small(query=None, columns=None, **unit):
     query = query or [{"name": "s", "measure": "count", "by": ["s"], "share": 1}]
     return ny.Plan.from_dict({
-        "schema": 1, "name": "small", "dataset": "t@1", "table": "people",
+        "schema": 2, "name": "small", "dataset": "t@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one", **unit},
         "columns": columns or {"s": {"keys": ["a", "A"]}}, "budget": {"zcdp": "1/2"},
         "query": query,

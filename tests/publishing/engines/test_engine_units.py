@@ -34,7 +34,7 @@ COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1, "p
 def a_plan(query, rows=3, columns=COLUMNS, **more):
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "units",
             "dataset": "d@1",
             "table": "t",

@@ -23,7 +23,7 @@ from neyman.publishing.plan.shifts import maximal, shifts
 MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
 
 PLAN = """
-schema = 1
+schema = 2
 name = "midwest"
 dataset = "midwest-1990@1"
 table = "people"
@@ -192,7 +192,7 @@ def test_the_demo_keeps_its_hash(tmp_path):
 
 
 MANY = """
-schema = 1
+schema = 2
 name = "jobs"
 dataset = "payroll@3"
 table = "payments"
