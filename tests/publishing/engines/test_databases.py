@@ -140,7 +140,7 @@ def a_plan(bounded=False):
         "b": {"keys": [True, False]},
         "day": {"keys": [d.isoformat().rjust(10, "0") for d in DAYS if d]},
         "w": {"keys": [0, 1, -7]},
-        "n2": {"integer": True},
+        "n2": {"integer": True, "unknown": 0},
         "f2": {"decimals": 2},
         "d2": {"decimals": 2, "unknown": "0.5"},
         "t2": {"decimals": 2, "unknown": -3, "parse": True},
