@@ -214,14 +214,14 @@ def test_a_mean_of_no_number_is_charged_like_any_other_mean():
 
 
 @pytest.mark.parametrize(
-    ("given", "stated", "rows"),
+    ("given", "replacement", "rows"),
     [({}, "drop", 27), ({"unknown": "drop"}, "drop", 27), ({"unknown": 0}, 0, 36)],
 )
-def test_a_missing_number_drops_the_row_unless_a_number_replaces_it(given, stated, rows):
+def test_a_missing_number_drops_the_row_unless_a_number_replaces_it(given, replacement, rows):
     """The canonical plan states which of the two a column does."""
     plan = a_plan(columns={**COLUMNS, "x": {"integer": True, **given}})
     assert plan.canonical()["schema"] == 2
-    assert plan.canonical()["columns"]["x"] == {"integer": True, "unknown": stated}
+    assert plan.canonical()["columns"]["x"] == {"integer": True, "unknown": replacement}
     assert Plan.from_dict(plan.canonical()) == plan
     assert Plan.from_dict(plan.canonical()).hash == plan.hash
     queries = [query for query in QUERIES if query["name"] != "derived"]
