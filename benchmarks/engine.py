@@ -118,7 +118,7 @@ def of_units(folder: Path, rows: int = 5) -> Plan:
     query = {"name": "q", "measure": "count", "at": ["state", "county"], "share": 1}
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "units",
             "dataset": "units@1",
             "table": "t",

@@ -143,7 +143,7 @@ def expressions() -> list[ROW]:
 
     letter = {one["county"]: "abcdefgh"[sum(map(ord, one["county"])) % 8] for one in counted()}
     content = {
-        "schema": 1,
+        "schema": 2,
         "name": "expressions",
         "dataset": "midwest-1990@1",
         "table": "people",
@@ -302,7 +302,7 @@ def small_plan(names: str, budget: str, noise: str, unit: str) -> ROW:
     keys = [["IL", "Cook"], ["IL", "Lake"], ["OH", "Lake"]]
     place = {"levels": ["state", "county"], "keys": keys, "unknown": "drop"}
     content: ROW = {
-        "schema": 1,
+        "schema": 2,
         "name": "small",
         "dataset": "people@1",
         "table": "people",
@@ -406,7 +406,7 @@ def large_plan(cells: int) -> str:
     side = round(cells**0.5)
     keys = {name: json.dumps([f"{name} {i:05}" for i in range(side)]) for name in ("from", "to")}
     return f"""
-schema = 1
+schema = 2
 name = "large"
 dataset = "trips@1"
 table = "trips"

@@ -1,7 +1,7 @@
 """A plan with every kind of table, small enough for whole matrices."""
 
 MIXED = """\
-schema = 1
+schema = 2
 name = "mixed"                      # a comment that stays
 dataset = "d@1"
 table = "t"

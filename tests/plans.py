@@ -10,7 +10,7 @@ from neyman.api import run
 release = partial(run, pages={})
 
 SMALL: dict[str, Any] = {
-    "schema": 1,
+    "schema": 2,
     "name": "small",
     "dataset": "people@1",
     "table": "people",

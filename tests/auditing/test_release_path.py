@@ -24,7 +24,7 @@ from neyman.publishing.release import add_noise
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 MIXED = {
-    "schema": 1,
+    "schema": 2,
     "name": "mixed",
     "dataset": "people@1",
     "table": "people",
@@ -44,7 +44,7 @@ SINGLE = {
     "query": [{"name": "race", "measure": "count", "by": ["race"], "share": "1"}],
 }
 JOINED = {
-    "schema": 1,
+    "schema": 2,
     "name": "joined",
     "dataset": "clinic@1",
     "table": "visits",
@@ -206,7 +206,7 @@ def test_a_plan_of_a_part_has_the_release_path_of_the_plan_without_it():
 def test_the_command_prints_what_it_tested(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(
-        'schema = 1\nname = "small"\ndataset = "d@1"\ntable = "t"\n'
+        'schema = 2\nname = "small"\ndataset = "d@1"\ntable = "t"\n'
         'unit = {protects = "person", neighboring = "replace-one"}\n'
         'columns = {k = {keys = ["x", "y"]}}\nbudget = {zcdp = 1}\n'
         '[[query]]\nname = "n"\nmeasure = "count"\nby = ["k"]\nshare = 1\n'

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # an environment without these packages skips these tests
 
 CHROMIUM = "/usr/bin/chromium"
 PLAN = """
-schema = 1
+schema = 2
 name = "three states"
 dataset = "three-states@1"
 table = "people"

@@ -22,7 +22,7 @@ from neyman.cli.terminal import CODES
 ROOT = Path(__file__).parents[2]
 
 PLAN = """
-schema = 1
+schema = 2
 name = "tiny"
 dataset = "tiny@1"
 table = "people"

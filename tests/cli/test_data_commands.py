@@ -11,7 +11,7 @@ from neyman.publishing.engines.private_tables import NOTICE
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")  # Ibis on DuckDB
 
 PLAN = """
-schema = 1
+schema = 2
 name = "survey"
 dataset = "survey@1"
 table = "people"

@@ -202,7 +202,7 @@ def test_what_cannot_be_done_is_said_with_code_2(place: Path):
 
 
 PLAN = """
-schema = 1
+schema = 2
 name = "words"
 dataset = "people@1"
 table = "people"

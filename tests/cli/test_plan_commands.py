@@ -213,7 +213,7 @@ def test_what_cannot_be_meant_is_refused(plan, args, words):
 
 
 DISCOVERY = """
-schema = 1
+schema = 2
 name = "words"
 dataset = "d@1"
 table = "t"

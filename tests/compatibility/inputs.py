@@ -36,7 +36,7 @@ MORE_MECHANISMS = [
 """Mechanisms of which the golden file has no case."""
 
 _HEAD = """\
-schema = 1
+schema = 2
 name = "{name}"
 dataset = "{name}@1"
 table = "t"
@@ -347,7 +347,7 @@ delta = "1e-8"
 share = "1/4"
 """
 
-_JOINED = """schema = 1
+_JOINED = """schema = 2
 name = "joined"
 dataset = "clinic@1"
 table = "visits"
@@ -388,7 +388,7 @@ clip = [0, 100]
 share = "1/2"
 """
 
-_DISCOVERED = """schema = 1
+_DISCOVERED = """schema = 2
 name = "discovered"
 noise = "rounded-gaussian"
 dataset = "shop@1"
@@ -617,13 +617,13 @@ share = 1
 """
 
 PLANS = {
-    "titles": _plan("titles", "replace-one", _TITLES).replace("schema = 1", "schema = 2"),
+    "titles": _plan("titles", "replace-one", _TITLES),
     "totals": _plan("totals", "replace-one", _TOTALS),
     "detail": _plan("detail", "replace-one", _DETAIL),
     "pairs": _plan("pairs", "add-remove", _PAIRS),
     "disjoint": _plan("disjoint", "replace-one", _DISJOINT, "disjoint = true\n"),
-    "written": _plan("written", "replace-one", _WRITTEN).replace("schema = 1", "schema = 2"),
-    "missing": _plan("missing", "replace-one", _MISSING).replace("schema = 1", "schema = 2"),
+    "written": _plan("written", "replace-one", _WRITTEN),
+    "missing": _plan("missing", "replace-one", _MISSING),
     "discovered": _DISCOVERED,
     "joined": _JOINED,
     "keys": _plan("keys", "add-remove", _KEYS),
@@ -635,7 +635,7 @@ PLANS = {
     "power": _plan("power", "replace-one", _POWER, "most_rows = 1000\n"),
     "success": _plan(
         "success", "replace-one", _SMALL.format(budget='success = "1/4"\nbaseline = "1/20"')
-    ).replace("schema = 1", "schema = 2"),
+    ),
     "gdp": _plan("gdp", "replace-one", _SMALL.format(budget='gdp = "1/2"'), 'part = "west"\n'),
     "approximate": _plan(
         "approximate", "add-remove", _SMALL.format(budget="epsilon = 1\ndelta = 1e-6")

@@ -35,7 +35,7 @@ from plans import SMALL
 
 UNIT = {"protects": "person", "neighboring": "replace-one"}
 PLAN: dict[str, Any] = {
-    "schema": 1,
+    "schema": 2,
     "name": "small",
     "dataset": "people@1",
     "table": "people",

@@ -229,7 +229,7 @@ def test_a_plan_is_calibrated_and_its_receipt_made_within_the_budget(
     noise, relation, budget, names, monkeypatch
 ):
     content = {
-        "schema": 1,
+        "schema": 2,
         "name": "p",
         "dataset": "d@1",
         "table": "people",

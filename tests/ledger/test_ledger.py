@@ -386,12 +386,12 @@ def test_entries_hold_what_was_said(ledger: Ledger):
     """What was reserved comes back, whatever its text; the last few can be had alone."""
     mechanisms = [{"query": "total", "sigma2": "9/4", "count": 437, "odd": "\ud800 ü \u2028"}]
     entry = ledger.reserve(
-        "census@1", key="ab" * 32, charge=1, mechanisms=mechanisms, plan='{"schema": 1}', **UNIT
+        "census@1", key="ab" * 32, charge=1, mechanisms=mechanisms, plan='{"schema": 2}', **UNIT
     )
     assert ledger.entries("census@1") == (entry,)
     assert ledger.entry(1) == entry
     assert entry.mechanisms == mechanisms
-    assert json.loads(entry.plan) == {"schema": 1}
+    assert json.loads(entry.plan) == {"schema": 2}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", entry.created)
     assert entry.finished is None
     assert hash(entry) == hash(dataclasses.replace(entry))

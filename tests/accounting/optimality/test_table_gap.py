@@ -66,10 +66,10 @@ def test_a_mean_is_compared_with_the_least_error_at_its_rows():
     assert twice == pytest.approx(2 * gap, rel=0.1)
 
 
-def plan_of(columns, queries, zcdp, *, schema=2, neighboring="replace-one"):
+def plan_of(columns, queries, zcdp, *, neighboring="replace-one"):
     """A plan of one row per person."""
     document = {
-        "schema": schema,
+        "schema": 2,
         "name": "gap",
         "dataset": "data@1",
         "table": "people",
@@ -86,9 +86,12 @@ def test_every_table_of_a_plan_states_its_gap():
     mean = {"name": "ages", "measure": "mean", "column": "age", "clip": [0, 100], "share": "1/4"}
     total = {**mean, "name": "sums", "measure": "sum", "by": ["race"]}
     middle = {"name": "middle", "measure": "quantiles", "column": "age", "share": "1/4"}
-    columns = {"race": {"keys": ["a", "b", "c"], "unknown": "drop"}, "age": {"integer": True}}
+    columns = {
+        "race": {"keys": ["a", "b", "c"], "unknown": "drop"},
+        "age": {"integer": True, "unknown": 0},
+    }
     queries = [count, mean, total, {**middle, "quantiles": ["0.5"], "edges": [0, 50, 100]}]
-    plan = plan_of(columns, queries, "0.1", schema=1)
+    plan = plan_of(columns, queries, "0.1")
     gaps = {error.query: error.gap for error in errors(plan)}
     assert 1 < gaps["races"] < 1.3
     assert 1 < gaps["sums"] < 1.3

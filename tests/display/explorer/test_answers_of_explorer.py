@@ -40,7 +40,7 @@ from random_laws import examples, is_small
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 PLAN = """
-schema = 1
+schema = 2
 name = "tiny"
 dataset = "tiny@1"
 table = "people"

@@ -107,7 +107,7 @@ def a_receipt():
     public = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "public": True}
     return {
         "schema": "neyman-receipt/1",
-        "plan": {"schema": 1, "name": "midwest"},
+        "plan": {"schema": 2, "name": "midwest"},
         "plan_hash": "sha256:" + "9f3a" * 16,
         "dataset": "midwest-1990@1",
         "unit": {"protects": "person", "rows": 1},
@@ -793,7 +793,7 @@ def test_a_limit_on_top_of_its_own_curve_is_a_sentence_and_not_a_second_line():
 
 
 WEIGHED = """
-schema = 1
+schema = 2
 name = "weighed"
 dataset = "w@1"
 table = "t"

@@ -22,9 +22,9 @@ def query(name, share, *, by=(), at=("region", "state", "county"), measure="coun
     return by_key if share is None else {**by_key, "share": share}
 
 
-def planned(*queries, unknown="other", place_unknown="drop", zcdp="1/8", **more):
+def planned(*queries, unknown="other", place_unknown="drop", zcdp="1/8", pay=0, **more):
     sections = {
-        "schema": 1,
+        "schema": 2,
         "name": "small",
         "dataset": "people@1",
         "table": "people",
@@ -32,7 +32,7 @@ def planned(*queries, unknown="other", place_unknown="drop", zcdp="1/8", **more)
         "columns": {
             "race": {"keys": ["white", "black", "other"], "unknown": unknown},
             "sex": {"keys": ["f", "m"], "unknown": "f"},
-            "pay": {"integer": True},
+            "pay": {"integer": True, "unknown": pay},
         },
         "hierarchy": {
             "place": {
@@ -326,17 +326,22 @@ def test_means_take_no_part_and_sums_add_up_among_themselves():
     assert product.tables["total", "region"].value.min() >= 0
 
 
-def test_a_histogram_adds_up_to_the_count():
-    """Every row is in a bin, so the bins are a column like another."""
-    plan = planned(
+def test_a_histogram_adds_up_to_the_count_if_no_row_is_dropped():
+    """If 0 replaces a missing number, every row is in a bin, as it has a key."""
+    queries = [
         query("total", "1/2"),
         query("pay", "1/2", at=["county"], measure="histogram", column="pay", edges=[0, 5, 9, 20]),
-    )
+    ]
+    plan = planned(*queries)
     exact = {(e.query, e.level, e.measure): np.full(e.cells, 45 // e.cells) for e in plan.entries()}
     product = consistent_tables(plan, released(plan, exact, Seeded(1)))
     assert product.families == (tuple(product.tables),)
     bins = product.tables["pay", "county"].value.reshape(len(PLACES), 3)
     assert bins.sum(axis=1) == pytest.approx(product.tables["total", "county"].value)
+    dropped = planned(*queries, pay="drop")
+    product = consistent_tables(dropped, released(dropped, exact, Seeded(1)))
+    totals = tuple(("total", level) for level in ("region", "state", "county"))
+    assert product.families == (totals, (("pay", "county"),))
 
 
 def test_a_plan_that_cannot_add_up_is_refused_before_any_data():

@@ -37,7 +37,7 @@ def plan(method: str, **more: Any) -> ny.Plan:
     ]
     return ny.Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "adding up",
             "dataset": "people@1",
             "table": "people",

@@ -66,7 +66,7 @@ def a_document(draw: random.Random, neighboring: str) -> dict:
     queries += [a_query(draw, "events", ["kind"], join) for _ in range(draw.randint(0, 1))]
     share = f"1/{len(queries)}"
     return {
-        "schema": 1,
+        "schema": 2,
         "name": "joined",
         "dataset": "d@1",
         "table": "events",
@@ -81,9 +81,9 @@ def a_document(draw: random.Random, neighboring: str) -> dict:
             "kind": {"keys": ["x", "y"], "unknown": draw.choice(["drop", "x"])},
             "sex": {"keys": ["f", "m"], "unknown": draw.choice(["drop", "m"])},
             "site": {"keys": ["s", "t"]},
-            "size": {"integer": True},
-            "born": {"integer": True, "unknown": draw.choice([0, 1970])},
-            "height": {"decimals": 1},
+            "size": {"integer": True, "unknown": draw.choice(["drop", 0])},
+            "born": {"integer": True, "unknown": draw.choice(["drop", 0, 1970])},
+            "height": {"decimals": 1, "unknown": draw.choice(["drop", 0])},
             "town": {"keys": ["B", "b", "é"]},
             "word": {"discover": True},
         },

@@ -140,14 +140,14 @@ def a_plan(bounded=False):
         "b": {"keys": [True, False]},
         "day": {"keys": [d.isoformat().rjust(10, "0") for d in DAYS if d]},
         "w": {"keys": [0, 1, -7]},
-        "n2": {"integer": True},
+        "n2": {"integer": True, "unknown": 0},
         "f2": {"decimals": 2},
         "d2": {"decimals": 2, "unknown": "0.5"},
         "t2": {"decimals": 2, "unknown": -3, "parse": True},
     }
     unit = {"id": "id", "rows": 3} if bounded else {}
     return ny.Plan.from_dict({
-        "schema": 1, "name": "t", "dataset": "t@1", "table": "people",
+        "schema": 2, "name": "t", "dataset": "t@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one", **unit},
         "columns": columns, "budget": {"zcdp": 1}, "query": query,
     })  # fmt: skip
@@ -413,7 +413,7 @@ def test_the_check_of_the_data_reads_a_server_and_a_file_alike(server, tmp_path)
 def small(query=None, columns=None, **unit):
     query = query or [{"name": "s", "measure": "count", "by": ["s"], "share": 1}]
     return ny.Plan.from_dict({
-        "schema": 1, "name": "small", "dataset": "t@1", "table": "people",
+        "schema": 2, "name": "small", "dataset": "t@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one", **unit},
         "columns": columns or {"s": {"keys": ["a", "A"]}}, "budget": {"zcdp": "1/2"},
         "query": query,

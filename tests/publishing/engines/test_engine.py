@@ -27,7 +27,7 @@ RACES = ["white", "black", "😀", "NULL", "nan"]
 def a_plan(place_unknown="drop", race_unknown="drop", **unit) -> Plan:
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "test",
             "dataset": "test@1",
             "table": "people",
@@ -194,7 +194,7 @@ def small_plan(query=ONE, columns=None, delta=None, **unit) -> Plan:
     """A plan with little beside its queries."""
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "small",
             "dataset": "test@1",
             "table": "people",

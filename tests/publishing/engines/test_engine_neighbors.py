@@ -35,7 +35,7 @@ def a_plan(measures, by=(), neighboring="replace-one"):
     ]
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "neighbors",
             "dataset": "d@1",
             "table": "t",

@@ -34,7 +34,7 @@ COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1, "p
 def a_plan(query, rows=3, columns=COLUMNS, **more):
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "units",
             "dataset": "d@1",
             "table": "t",
@@ -389,8 +389,8 @@ def test_the_keys_that_are_there_are_found_with_their_units(engine, folders, row
 
 
 @pytest.mark.parametrize("bounds", [{}, {"groups": 2, "rows_per_group": 2}, {"rows_per_group": 1}])
-@pytest.mark.parametrize("measure", ["count", "sum"])
-def test_rows_and_sums_by_unknown_keys_are_those_of_plain_python(measure, bounds, engine):
+@pytest.mark.parametrize(("measure", "unknown"), [("count", "drop"), ("sum", "drop"), ("sum", 0)])
+def test_rows_and_sums_by_unknown_keys_are_those_of_plain_python(measure, unknown, bounds, engine):
     """After the bounds on a unit's rows, groups, and rows in a group; numbers that are none too."""
     words = ["é", "ß", "new", "", "a,b", "new", None]
     numbers = ["1", "-7", "2.9", "x", None, "1e3", "-inf"]
@@ -403,7 +403,8 @@ def test_rows_and_sums_by_unknown_keys_are_those_of_plain_python(measure, bounds
     source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
     query = a_search()[0] | {"measure": measure, **bounds}
     query |= {"column": "n", "clip": [-3, 10]} if measure == "sum" else {}
-    plan = a_plan([query], 5, FIND, delta=1e-6)
+    columns = FIND | {"n": {**FIND["n"], "unknown": unknown}}
+    plan = a_plan([query], 5, columns, delta=1e-6)
     parts = measures_of(plan.query("q"))
     assert parts == ("keys", measure)
     for level, part in itertools.product(("north", "town"), parts):

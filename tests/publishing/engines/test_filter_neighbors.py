@@ -54,7 +54,7 @@ def a_plan(neighboring, where=None, queries=QUERIES, **unit):
     table = {} if where is None else {"where": where}
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "neighbors",
             "dataset": "d@1",
             "table": "t",

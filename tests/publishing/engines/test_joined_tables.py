@@ -313,7 +313,7 @@ def test_the_custodian_sees_what_a_join_drops(tmp_path):
     pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
     pq.write_table(pa.table(PEOPLE), tmp_path / "people.parquet")
     toml = (
-        'schema = 1\nname = "joined"\ndataset = "d@1"\ntable = "events"\n'
+        'schema = 2\nname = "joined"\ndataset = "d@1"\ntable = "events"\n'
         '[unit]\nprotects = "person"\nneighboring = "add-remove"\nrows = 3\nid = "person"\n'
         '[tables.people]\nid = "id"\njoin = ["sex"]\n[columns.sex]\nkeys = ["f", "m"]\n'
         '[budget]\nzcdp = 1\n[[query]]\nmeasure = "count"\nby = ["sex"]\nshare = 1\n'

@@ -151,7 +151,7 @@ def test_a_record_falls_into_exactly_one_cell_whatever_the_others_are(engine, fo
 def place_plan(keys, integer=(), levels=("state", "county")):
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "places",
             "dataset": "test@1",
             "table": "people",

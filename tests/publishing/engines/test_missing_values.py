@@ -42,10 +42,10 @@ COLUMNS = {"x": {"integer": True}, "y": {"decimals": 1}, "g": {"keys": ["a", "b"
 SUMMED = [query["name"] for query in QUERIES if query["name"] != "rows"]
 
 
-def a_plan(queries=QUERIES, columns=COLUMNS, neighboring="replace-one", schema=2, **unit):
+def a_plan(queries=QUERIES, columns=COLUMNS, neighboring="replace-one", **unit):
     return Plan.from_dict(
         {
-            "schema": schema,
+            "schema": 2,
             "name": "missing",
             "dataset": "d@1",
             "table": "t",
@@ -213,31 +213,20 @@ def test_a_mean_of_no_number_is_charged_like_any_other_mean():
         assert skips.hash != replaces.hash
 
 
-def test_version_1_replaces_a_missing_number_by_zero_and_version_2_does_not():
-    """A stored plan keeps its hash and its meaning; each version reads its own canonical form."""
-    old, new = a_plan(schema=1), a_plan()
-    assert old.canonical()["schema"] == 1
-    assert old.canonical()["columns"]["x"] == {"integer": True, "unknown": 0}
-    assert new.canonical()["schema"] == 2
-    assert new.canonical()["columns"]["x"] == {"integer": True, "unknown": "drop"}
-    for plan in (old, new):
-        assert Plan.from_dict(plan.canonical()) == plan
-        assert Plan.from_dict(plan.canonical()).hash == plan.hash
-    same = a_plan(columns={**COLUMNS, "x": {"integer": True, "unknown": "drop"}}, schema=1)
-    assert same.column("x") == new.column("x")
+@pytest.mark.parametrize(
+    ("given", "replacement", "rows"),
+    [({}, "drop", 27), ({"unknown": "drop"}, "drop", 27), ({"unknown": 0}, 0, 36)],
+)
+def test_a_missing_number_drops_the_row_unless_a_number_replaces_it(given, replacement, rows):
+    """The canonical plan states which of the two a column does."""
+    plan = a_plan(columns={**COLUMNS, "x": {"integer": True, **given}})
+    assert plan.canonical()["schema"] == 2
+    assert plan.canonical()["columns"]["x"] == {"integer": True, "unknown": replacement}
+    assert Plan.from_dict(plan.canonical()) == plan
+    assert Plan.from_dict(plan.canonical()).hash == plan.hash
     queries = [query for query in QUERIES if query["name"] != "derived"]
-    for version, rows in ((1, 36), (2, 27)):
-        result = counted(a_plan(queries, schema=version), TABLE)
-        assert result["mean", "all", "count"] == [rows]
-
-
-def test_a_plan_without_numbers_has_one_hash_in_both_versions():
-    query = [{"name": "n", "measure": "count", "by": ["g"]}]
-    columns = {"g": COLUMNS["g"], "x": {"integer": True, "unknown": 3}}
-    columns["z"] = {"integer": True, "unknown": 0}
-    plans = [a_plan(query, columns, schema=schema) for schema in (1, 2)]
-    assert plans[0] == plans[1]
-    assert plans[0].hash == plans[1].hash
+    result = counted(a_plan(queries, {**COLUMNS, "x": {"integer": True, **given}}), TABLE)
+    assert result["mean", "all", "count"] == [rows]
 
 
 def test_each_query_says_what_happens_to_missing_values_and_how_numbers_are_rounded():

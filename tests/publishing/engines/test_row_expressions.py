@@ -35,7 +35,7 @@ from plain_engine import canonical, exact
 from random_laws import examples
 
 BASE = {
-    "schema": 1,
+    "schema": 2,
     "name": "p",
     "dataset": "d@1",
     "table": "t",

@@ -42,7 +42,7 @@ SECRET = "Mallory Secret"
 def a_plan(keys=("a", "b"), query=HISTOGRAM, columns=None, **unit) -> Plan:
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "p",
             "dataset": "d@1",
             "table": "t",

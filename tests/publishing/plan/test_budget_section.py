@@ -40,7 +40,7 @@ def plan_of(budget, queries=3):
     }
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "test",
             "dataset": "d@1",
             "table": "people",

@@ -7,12 +7,12 @@ import itertools
 import json
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from commands import answered
+from compatibility.inputs import PLANS
 from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.row_values import prepared
@@ -207,9 +207,10 @@ def test_one_record_costs_the_worst_case_once():
     assert example.concerning("place", "industry").rho() == 1
 
 
-def test_plan_check_and_the_explorer_read_a_plan_with_pairs():
+def test_plan_check_and_the_explorer_read_a_plan_with_pairs(tmp_path):
     """Its claims name the levels of both trees, and it holds no totals."""
-    path = Path(__file__).parents[2] / "compatibility/0.2.0-totals/plans/pairs.toml"
+    path = tmp_path / "pairs.toml"
+    path.write_text(PLANS["pairs"])
     assert " count  county x sector  6      1/2 " in answered("plan", "check", path)
     example = Plan.load(path)
     assert (example.held, example.totals_hash) == ((), "")

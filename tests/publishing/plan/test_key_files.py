@@ -21,7 +21,7 @@ from neyman.publishing.release.private_key_files import _files_below
 from plans import release
 
 PLAN = """
-schema = 1
+schema = 2
 name = "leak"
 dataset = "people@1"
 table = "people"
@@ -112,7 +112,7 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
 def test_a_device_is_refused_at_once():
     """/dev/zero never ends."""
     data = {
-        "schema": 1,
+        "schema": 2,
         "name": "x",
         "dataset": "d@1",
         "table": "t",
@@ -200,7 +200,7 @@ def test_a_key_file_beside_the_data_is_public_and_is_used(home):
 def warned(**changes):
     """The warnings about a plan with one hierarchy."""
     data = {
-        "schema": 1,
+        "schema": 2,
         "name": "x",
         "dataset": "d@1",
         "table": "t",

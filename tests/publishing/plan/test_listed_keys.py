@@ -53,7 +53,7 @@ def written(keys, folder=None, **more):
     column = {"keys": keys, **more}
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "p",
             "dataset": "d@1",
             "table": "t",
@@ -208,7 +208,7 @@ def test_a_receipt_lists_its_keys(keys, folder):
 def test_months_of_a_date_column_are_counted_by_their_keys(kind):
     plan = Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "p",
             "dataset": "d@1",
             "table": "t",
@@ -258,7 +258,7 @@ def test_two_queries_of_one_measure_need_names():
 
 def test_shares_are_written_to_a_query_without_a_name():
     text = """
-        schema = 1
+        schema = 2
         name = "p"
         dataset = "d@1"
         table = "t"

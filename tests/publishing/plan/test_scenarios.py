@@ -12,7 +12,7 @@ from neyman.publishing.plan.scenarios import moved, usual
 from neyman.publishing.plan.shifts import maximal
 
 DROPS = {
-    "schema": 1,
+    "schema": 2,
     "name": "small",
     "dataset": "people@1",
     "table": "people",
@@ -237,7 +237,7 @@ def test_a_change_that_moves_several_tables_may_move_all_of_them_at_once():
 
 
 IDS = {
-    "schema": 1,
+    "schema": 2,
     "name": "rows",
     "dataset": "people@1",
     "table": "people",

@@ -232,7 +232,7 @@ def plan_of(query, neighboring, rows):
     """A plan of one query."""
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "small",
             "dataset": "people@1",
             "table": "people",

@@ -24,7 +24,7 @@ def of(*queries, hierarchy=None, **more):
     }
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "p",
             "dataset": "d@1",
             "table": "t",

@@ -44,7 +44,7 @@ release = partial(run, pages={})
 CHARGE = Fraction(1, 2)
 DATA = {"race": ["white", "black"] * 50}
 PLAN = """
-schema = 1
+schema = 2
 name = "small"
 dataset = "people@1"
 table = "people"

@@ -268,7 +268,7 @@ def visits_plan(where="age >= 2", unknown="drop", **unit):
     """Counts by ward, and of the rows with a high age."""
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "p",
             "dataset": "d@1",
             "table": "t",
@@ -404,7 +404,7 @@ def test_texts_that_a_map_or_a_lookup_does_not_list_are_counted(listed, engine):
     pairs = {"Surgery": "S", "Oncology": "O"} | {f"text {i}": "T" for i in range(listed - 2)}
     plan = Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "p",
             "dataset": "d@1",
             "table": "t",

@@ -18,7 +18,7 @@ from neyman.publishing.release.verify.verification import verify
 from neyman.publishing.tables.key_selection import threshold
 
 BASE: dict[str, Any] = {
-    "schema": 1,
+    "schema": 2,
     "name": "found",
     "dataset": "d@1",
     "table": "t",
@@ -97,7 +97,7 @@ def test_plan_check_prints_the_threshold_in_people(tmp_path):
     plan = a_plan(COUNT, SUM)
     path = tmp_path / "plan.toml"
     text = """
-        schema = 1
+        schema = 2
         name = "found"
         dataset = "d@1"
         table = "t"

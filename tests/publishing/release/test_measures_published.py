@@ -20,7 +20,7 @@ from plans import release
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 PLAN = {
-    "schema": 1,
+    "schema": 2,
     "name": "shop",
     "dataset": "shop@1",
     "table": "sales",

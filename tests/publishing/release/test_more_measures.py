@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 PAID = {"column": "paid", "clip": [0, 10]}
 EDGES = {"column": "paid", "edges": list(range(11))}
 PLAN = {
-    "schema": 1,
+    "schema": 2,
     "name": "shop",
     "dataset": "shop@1",
     "table": "sales",

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 METHOD = {"method": "inverse-sensitivity", "column": "paid", "clip": [0, 100]}
 PLAN = {
-    "schema": 1,
+    "schema": 2,
     "name": "pay",
     "dataset": "pay@1",
     "table": "people",

@@ -41,7 +41,7 @@ from random_laws import is_small
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 PLAN = """
-schema = 1
+schema = 2
 name = "small"
 dataset = "people@1"
 table = "people"

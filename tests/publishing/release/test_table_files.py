@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 RACES = ["=1+1", "-x", "a", "@b", "+c", "'=d", "'t Zand", "-1", "+2.5", "\te"]
 TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 PLAN = {
-    "schema": 1,
+    "schema": 2,
     "name": "awkward",
     "dataset": "people@1",
     "table": "people",

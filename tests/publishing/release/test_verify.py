@@ -33,7 +33,7 @@ from plans import release
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 PLAN = """
-schema = 1
+schema = 2
 name = "small"
 dataset = "people@1"
 table = "people"

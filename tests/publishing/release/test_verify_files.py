@@ -32,7 +32,7 @@ pytestmark = [
 
 CODES = [f"{number:04}" for number in range(3000)]
 PLAN = {
-    "schema": 1,
+    "schema": 2,
     "name": "codes",
     "dataset": "people@1",
     "table": "people",

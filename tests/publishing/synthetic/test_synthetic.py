@@ -39,7 +39,7 @@ def release(tmp_path_factory):
     sizes = {name: max(table[name].to_pylist()) + 1 for name in table.column_names}
     keys = {name: {"keys": list(range(size))} for name, size in sizes.items()}
     plan = ny.Plan.from_dict({
-        "schema": 1, "name": "p", "dataset": "p@1", "table": "people",
+        "schema": 2, "name": "p", "dataset": "p@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one"},
         "columns": {**keys, "years": {"type": "whole"}}, "budget": {"zcdp": "1/2"}, "query": query,
     })  # fmt: skip
@@ -117,7 +117,7 @@ def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(
 
 def test_a_release_without_counts_is_refused(tmp_path):
     plan = ny.Plan.from_dict({
-        "schema": 1, "name": "p", "dataset": "p@1", "table": "people",
+        "schema": 2, "name": "p", "dataset": "p@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one"},
         "columns": {"age": {"integer": True}}, "budget": {"zcdp": "1/2"},
         "query": [{"name": "s", "measure": "sum", "column": "age", "clip": [0, 9], "share": 1}],

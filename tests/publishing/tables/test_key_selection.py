@@ -172,7 +172,7 @@ def plan_of(neighboring, rows):
     """A plan that discovers one column's keys, with noise of about the variance above."""
     return Plan.from_dict(
         {
-            "schema": 1,
+            "schema": 2,
             "name": "keys",
             "dataset": "people@1",
             "table": "people",

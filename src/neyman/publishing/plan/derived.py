@@ -117,12 +117,9 @@ class Derived:
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
 
-    def column(self, unknown: int | None) -> Column | None:
-        """Return the column as queries use it, or None if the rule does not determine its keys.
-
-        Args:
-            unknown: the number that replaces a missing one; None to leave such a row out.
-        """
+    @property
+    def column(self) -> Column | None:
+        """Return the column as queries use it, or None if the rule does not determine its keys."""
         node = self.value
         if self.rule != "expression" or node is None:
             keys = self.texts
@@ -137,7 +134,7 @@ class Derived:
         if node.type != "number" or node.scale:
             return None
         if self.ends is not None:
-            return Column(self.name, (), unknown, measurement_unit=self.measurement_unit)
+            return Column(self.name, (), None, measurement_unit=self.measurement_unit)
         if node.high - node.low >= MAX_LISTED_VALUES:
             return None
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)

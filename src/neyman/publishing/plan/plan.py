@@ -454,7 +454,7 @@ class Plan(PlanModel):
         """
         columns = {column.name: column for column in self.columns}
         content: dict[str, Any] = {
-            "schema": self.schema_version,
+            "schema": 2,
             "name": self.name,
             "dataset": self.dataset,
             "table": self.table,
@@ -482,7 +482,7 @@ class Plan(PlanModel):
             for query in self.queries
             if not query.searched
         ]
-        # Fields that are not given are left out. So older plans have the same hash as before.
+        # A canonical plan states what its author chose, and no field that the author left out.
         return {name: value for name, value in content.items() if value is not None}
 
     def _column_sections(self) -> dict[str, Section]:
@@ -493,12 +493,6 @@ class Plan(PlanModel):
         for name, zone in self.rows.zones:
             sections[name]["zone"] = zone
         return sections
-
-    @property
-    def schema_version(self) -> int:
-        """Return the version of the plan's format: 2 if it drops rows without a number, else 1."""
-        drops = any(column.integer and column.unknown is None for column in self.columns)
-        return 2 if drops else 1
 
     @cached_property
     def hash(self) -> str:

@@ -121,7 +121,8 @@ def _weight(value: object) -> Fraction:
 
 
 def _number(value: object) -> Fraction:
-    _refuse_truth_value(value, "must be a finite number, not true/false")
+    if isinstance(value, bool):  # Python counts it as an integer
+        raise ValueError("must be a finite number, not true/false")
     return _exact(value)
 
 
@@ -164,16 +165,6 @@ def _name(value: str) -> str:
             "files are named after it"
         )
     return value
-
-
-def _version(value: object) -> object:
-    _refuse_truth_value(value, "must be 1 or 2, the version of this format")
-    return value
-
-
-def _refuse_truth_value(value: object, reason: str) -> None:
-    if isinstance(value, bool):  # Python counts it as an integer
-        raise ValueError(reason)
 
 
 def _text(value: str) -> str:
@@ -763,10 +754,7 @@ PLAIN_SOURCE = SourcePart()
 class PlanDocument(Strict):
     """Define a release plan."""
 
-    schema_version: Annotated[Literal[1, 2], BeforeValidator(_version)] = Field(
-        alias="schema",
-        description="2, the version of this format; in version 1, 0 replaces a missing number",
-    )
+    schema_: Literal[2] = Field(alias="schema", description="2, the version of this format")
     name: Name = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
@@ -815,14 +803,6 @@ class PlanDocument(Strict):
         (), description="a [[totals]] section for each table of exact public totals"
     )
     query: Several[QueryPart] = Field(description="one or more [[query]] sections", min_length=1)
-
-    @property
-    def unknown_number(self) -> Literal["drop", 0]:
-        """Return what replaces a missing number if its column does not say; 'drop' to drop the row.
-
-        Version 1 read a missing number as 0 without a notice. Stored plans keep this meaning.
-        """
-        return 0 if self.schema_version == 1 else "drop"
 
     def rows_of(self, query: QueryPart) -> int:
         """Return the largest number of rows of one unit that count in a query's table."""
@@ -875,8 +855,11 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         raise PlanError("the plan holds half of a surrogate pair, which is not text") from None
     except (RecursionError, TypeError, ValueError):
         raise PlanError("the plan is nested too deep, or is not a dictionary of texts") from None
+    content = dict(data)
+    if reason := _other_schema(content.get("schema")):
+        raise PlanError(reason)
     try:
-        return PlanDocument.model_validate(dict(data))
+        return PlanDocument.model_validate(content)
     except ValidationError as error:
         # The same field may fail as each member of a union. One line is enough.
         messages: dict[str, str] = {}
@@ -886,6 +869,23 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
             where, model, field = _locate(problem["loc"])
             messages.setdefault(where, _describe(where, model, field, problem, data))
         raise PlanError(messages.values()) from None
+
+
+def _other_schema(schema: object) -> str:
+    """Return why a plan of this schema is refused, and what to do; "" for schema 2."""
+    if type(schema) is int and schema == 2:
+        return ""
+    if schema is None:
+        return "schema is missing: this version reads plans of schema 2; write schema = 2"
+    refused = (
+        f"schema = {show(schema)}: this version reads plans of schema 2 only; write schema = 2"
+    )
+    if type(schema) is not int or schema != 1:
+        return refused
+    return (
+        f"{refused}. A missing number then no longer counts as 0; add unknown = 0 to a column to "
+        "keep that"
+    )
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:

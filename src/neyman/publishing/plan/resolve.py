@@ -69,8 +69,7 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     rows = read_rows_of(document, folder, problems, origins)
     columns = _columns(document, files, problems)
     check_columns(rows, columns, problems)
-    unknown = None if document.unknown_number == "drop" else document.unknown_number
-    computed = [one.column(unknown) for one in rows.derived if one.name not in document.columns]
+    computed = [one.column for one in rows.derived if one.name not in document.columns]
     levels = {level for part in document.hierarchy.values() for level in part.levels}
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
@@ -202,7 +201,7 @@ def _column(
             "column to sum, or discover = true for keys that are not known"
         )
     elif measured:
-        yield from _numeric(where, name, part, document, problems)
+        yield from _numeric(where, name, part, problems)
     elif part.keys is not None:
         yield from _keyed_columns(where, name, part, problems)
     elif part.unknown in (None, "drop"):
@@ -229,11 +228,9 @@ def _type_problems(where: str, part: ColumnPart, calculated: bool) -> list[str]:
     ]
 
 
-def _numeric(
-    where: str, name: str, part: ColumnPart, document: PlanDocument, problems: list[str]
-) -> Iterable[Column]:
+def _numeric(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iterable[Column]:
     decimals = part.decimals or 0
-    given = document.unknown_number if part.unknown is None else part.unknown
+    given = "drop" if part.unknown is None else part.unknown
     value = None if isinstance(given, bool) else scaled(given, decimals)
     if given != "drop" and (value is None or abs(value) >= 2**63):
         right = f"number of at most {decimals} decimals" if decimals else "whole number"

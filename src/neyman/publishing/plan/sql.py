@@ -280,7 +280,7 @@ class _Translator:
                 return name
             reason = f"give columns.{name} keys = [...] or discover = true"
             raise self.source.refuse(tree, f"has no public keys, and the data give none; {reason}")
-        column = Derived("", "expression", piece.text, piece.node).column(None)
+        column = Derived("", "expression", piece.text, piece.node).column
         if column is None:
             reason = "derive the column in the plan, and list its keys"
             raise self.source.refuse(tree, f"has no public keys of its own; {reason}")
@@ -438,7 +438,7 @@ class _Translator:
         column, derived = self.document.columns.get(name), self.document.derive.get(name)
         summed = column is not None and (column.integer or column.decimals is not None)
         unknown = None if column is None else column.unknown
-        if summed and (self.document.unknown_number if unknown is None else unknown) != "drop":
+        if summed and unknown not in (None, "drop"):
             self.notes.append(f"A missing {name} counts as a number that the plan declares.")
         for label in (name, alias):  # the alias wins
             if label in self.clips:
