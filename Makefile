@@ -264,7 +264,4 @@ $(VENV)/.release: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	# Built from source, with the C library that .ci/packages installs.
-	! command -v mariadb_config >/dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mariadb]'
 	touch $@ $(VENV)/.release

@@ -109,16 +109,6 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[Any]:
-    """A MariaDB server for as long as this process tests."""
-    machine.need("mariadb")
-    from mariadb_server import MariaServer
-
-    with MariaServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
 def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One small Spark for all tests of a process; tables open sessions of their own on it.
 

@@ -54,11 +54,6 @@ def _postgresql() -> bool:
     return any((folder / "initdb").exists() for folder in folders)
 
 
-def _mariadb() -> bool:
-    there = shutil.which("mariadbd") or os.access("/usr/sbin/mariadbd", os.X_OK)
-    return bool(there) and find_spec("MySQLdb") is not None
-
-
 def _chromium() -> bool:
     return os.access("/usr/bin/chromium", os.X_OK)
 
@@ -87,9 +82,6 @@ NEEDS: dict[str, Need] = {
     "release": Need("the extra neyman[release]", "pip install 'neyman[release]'", _release),
     "java": Need("Java 17 or later, for Spark", "apt-get install openjdk-17-jre-headless", _java),
     "postgresql": Need("a PostgreSQL server", "apt-get install postgresql", _postgresql),
-    "mariadb": Need(
-        "a MariaDB server and neyman[mariadb]", "apt-get install mariadb-server", _mariadb
-    ),
     "chromium": Need("chromium", "apt-get install chromium", _chromium),
     "strace": Need("strace, and the right to trace", "apt-get install strace", _strace),
     "mount": Need("the right to mount a file system", "run as root where mounts work", _mount),

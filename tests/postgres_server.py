@@ -6,17 +6,22 @@ root, so for root it runs as the user `postgres` or `nobody`.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import pwd
 import re
+import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
+from typing import Any, Self
 from urllib.parse import quote
 
-from database_server import DatabaseServer
-
+LIBC = ctypes.CDLL(None)
+END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux: no server outlives a run that was killed
 INSTALL = (
     "these tests start a PostgreSQL server, and found no `initdb` and `postgres` on PATH or under"
     " /usr/lib/postgresql: install them (Debian: apt-get install postgresql), or leave these tests"
@@ -24,6 +29,15 @@ INSTALL = (
 )
 SHARED = "dynamic_shared_memory_type=mmap"  # in its folder: nothing is left of a killed server
 HBA = "local all guarded,sentinel scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+
+
+def roomy() -> str:
+    """A folder in memory with a GiB to spare, or /tmp."""
+    memory = "/dev/shm"
+    try:
+        return memory if shutil.disk_usage(memory).free > 1 << 30 else "/tmp"
+    except OSError:
+        return "/tmp"
 
 
 def binaries() -> Path:
@@ -38,18 +52,39 @@ def binaries() -> Path:
     raise RuntimeError(INSTALL)
 
 
-class PostgresServer(DatabaseServer):
+class PostgresServer:
     """A server and its one database cluster; a context manager.
 
     Args:
         copy_of: a running server to be the standby of; otherwise an empty cluster is made.
-        above: as for `DatabaseServer`.
+        above: the folder that its own is made in; in memory if there is room, because the server
+            is killed in tests, but never the machine. A path of a socket has to be short.
     """
 
     def __init__(self, copy_of: PostgresServer | None = None, above: str | None = None) -> None:
         self.bin = binaries()
         self.copy_of = copy_of
-        super().__init__("neyman-pg-", "postgres", above)
+        self.folder = Path(tempfile.mkdtemp(prefix="neyman-pg-", dir=above or roomy()))
+        self.log = self.folder / "log"
+        self.user: dict[str, Any] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+        try:
+            if os.geteuid() == 0:
+                names = {one.pw_name for one in pwd.getpwall()}
+                owner = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+                os.chown(self.folder, owner.pw_uid, owner.pw_gid)
+                self.user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": ()}
+            self.create()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def create(self) -> None:
         """Make an empty cluster, or a copy of another server's."""
@@ -68,7 +103,27 @@ class PostgresServer(DatabaseServer):
         """End the server in an instant, with its backends, and remove its folder."""
         if self.process and self.process.poll() is None:
             self.stop("immediate")
-        super().close()
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """SIGKILL to the server."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def run_as_user(self, *command: object) -> None:
+        """Run a program to its end."""
+        done = subprocess.run(
+            [*map(str, command)],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            check=False,
+            **self.user,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 
     def url(self, schema: str = "", **parameters: str) -> str:
         """The URL of a ledger on this server, in its own schema."""
@@ -87,7 +142,7 @@ class PostgresServer(DatabaseServer):
             command += ["-c", setting]
         deadline = time.monotonic() + 60
         while True:
-            process = self.launch(command, largest)
+            process = self._launch(command, largest)
             while process.poll() is None:
                 if self._ready():
                     return
@@ -107,6 +162,25 @@ class PostgresServer(DatabaseServer):
         assert self.process
         self.process.send_signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
         self.process.wait(60)
+
+    def _launch(self, command: list[object], largest: int | None) -> subprocess.Popen[bytes]:
+        """Start the process, which writes to the log."""
+
+        def limit() -> None:
+            LIBC.prctl(END_WITH_PARENT, signal.SIGKILL)
+            if largest is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
+        with open(self.log, "wb") as stream:
+            self.process = subprocess.Popen(
+                [*map(str, command)],
+                stdout=stream,
+                stderr=stream,
+                cwd=self.folder,
+                preexec_fn=limit,  # noqa: PLW1509  # it calls the system, and nothing else
+                **self.user,
+            )
+        return self.process
 
     def _ready(self) -> bool:
         asked = [self.bin / "pg_isready", "-q", "-h", self.folder, "-U", "neyman", "-d", "postgres"]

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from database_server import END_WITH_PARENT, LIBC
 from own_process import children
+from postgres_server import END_WITH_PARENT, LIBC
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0

@@ -30,20 +30,9 @@ LARGEST_SECONDS: dict[Tier, float] = {"fast": 0.03, "test": 0.12, "ci": 1.5, "ni
 """The CPU time of a case up to which it belongs to a tier, and to each larger one."""
 FILE = Path(__file__).with_name("durations.json")
 
-SERVERS = {
-    "spark_running": "spark",
-    "postgres": "postgresql",
-    "own_server": "postgresql",
-    "mariadb": "mariadb",
-}
+SERVERS = {"spark_running": "spark", "postgres": "postgresql", "own_server": "postgresql"}
 """Fixtures for which a run starts a program once: their tests go to one process of the run."""
-NEEDS = {
-    "java": "spark",
-    "postgresql": "postgresql",
-    "mariadb": "mariadb",
-    "chromium": "browser",
-    "strace": "strace",
-}
+NEEDS = {"java": "spark", "postgresql": "postgresql", "chromium": "browser", "strace": "strace"}
 """What a mark `needs` asks for, and the group of such tests."""
 
 
@@ -134,9 +123,8 @@ def group_of(item: pytest.Item) -> str:
     for fixture, group in SERVERS.items():
         if fixture in names:
             return group
-    for name in ("postgresql", "mariadb"):
-        if name in parameters:
-            return name
+    if "postgresql" in parameters:
+        return "postgresql"
     file = _name(item.nodeid)[0]
     return "browser" if file.startswith("browser/") else file
 

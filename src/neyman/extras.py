@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
-    "MySQLdb": "mariadb",
     "anywidget": "notebook",
     "apsw": "release",
     "cryptography": "release",

@@ -1,4 +1,4 @@
-"""Spark Connect: a share of the Spark tests through a server, and what only a server has.
+"""Spark Connect: a plan's cells through a server, in CI too, and what only a server has.
 
 `make test-connect` runs all Spark tests through one.
 """

@@ -236,7 +236,7 @@ class OwnBackend(Backend):
 class DuckDB(OwnBackend):
     """Run DuckDB in this process."""
 
-    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres", "mariadb"})
+    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres"})
     counts_databases = True
     encode, strip = staticmethod(_encode), staticmethod(_trim)
     register, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
@@ -337,8 +337,18 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Assign numbers to equal rows by `numbered`: to count them needs a second shuffle."""
-        return numbered(rows, columns)
+        """Assign numbers to equal rows in one window: to count them needs a second shuffle.
+
+        The window sorts each unit's rows. So Spark gathers them only once, also for later choices
+        among them.
+
+        Args:
+            columns: the unit first, then the columns by which rows are equal.
+        """
+        unit, *names = columns
+        alike: Value = ibis.window(group_by=unit, order_by=names or unit)
+        place, before = ibis.row_number(), ibis.rank()  # equal rows have the rank of the first
+        return rows.select(*columns, copy=place.over(alike) - before.over(alike))
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """Return an element of an array: Spark takes half a minute to plan nested cases."""
@@ -395,10 +405,17 @@ class Spark(OwnBackend):
         return super().take(data.to_table() if isinstance(data, ds.Dataset) else data)
 
 
-class ServerBackend(Backend):
-    """Read one state of a server's tables, without writes (see `databases.table.Server`)."""
+class Postgres(Backend):
+    """Read one state of a PostgreSQL server's tables, without writes (see `databases.postgres`)."""
 
-    close = staticmethod(lambda connection: connection.closed or connection.con.close())
+    name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
+    close = staticmethod(lambda connection: connection.con.close())
+
+    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
+        """Return the integer of a text or decimal, computed in ``numeric``."""
+        if column.type().is_decimal():
+            return _scaled_decimal(column, decimals, most)
+        return _scaled_text(column.cast("string"), decimals, most)
 
     def group_key(self, column: Value) -> Value:
         """Return the column itself: the server compares a text by its bytes."""
@@ -428,39 +445,15 @@ class ServerBackend(Backend):
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Raise DataError: Neyman writes nothing to a server."""
         raise DataError(
-            "two tables are on several connections to servers; give both on one server and "
+            "two tables are on several PostgreSQL connections; give both on one server and "
             "database with the same role, or both as files"
         )
-
-
-class Postgres(ServerBackend):
-    """Run PostgreSQL (see `databases.postgres`)."""
-
-    name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
-
-    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the integer of a text or decimal, computed in ``numeric``."""
-        if column.type().is_decimal():
-            return _scaled_decimal(column, decimals, most)
-        return _scaled_text(column.cast("string"), decimals, most)
-
-
-class MariaDB(ServerBackend):
-    """Run MariaDB (see `databases.mariadb`)."""
-
-    name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
-
-    def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Assign numbers to equal rows by `numbered`: the server cannot make rows from a count."""
-        return numbered(rows, columns)
 
 
 OWN: dict[str, type[OwnBackend]] = {kind.name: kind for kind in (DuckDB, Spark)}
 """The engines that a run can name."""
 
-_KINDS: dict[str, type[Backend]] = {
-    kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres, MariaDB)
-}
+_KINDS: dict[str, type[Backend]] = {kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres)}
 
 
 def backend_of(rows: ibis.Table | Value) -> Backend:
@@ -476,21 +469,6 @@ def _name() -> str:
 def fresh_key() -> bytes:
     """Draw a secret key from the operating system."""
     return secrets.token_bytes(18)
-
-
-def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-    """Return some columns of all rows, and ``copy``, which numbers equal rows from 0.
-
-    One window sorts each unit's rows. So the engine gathers them only once, also for later choices
-    among them.
-
-    Args:
-        columns: the unit first, then the columns by which rows are equal.
-    """
-    unit, *names = columns
-    alike: Value = ibis.window(group_by=unit, order_by=names or unit)
-    place, before = ibis.row_number(), ibis.rank()  # equal rows have the rank of the first
-    return rows.select(*columns, copy=place.over(alike) - before.over(alike))
 
 
 def step_function(number: Value, starts: list[int], values: list[int]) -> Value:

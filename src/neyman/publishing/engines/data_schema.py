@@ -19,11 +19,6 @@ from neyman.publishing.plan.row_expression import ColumnType, operations
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_LACKING = {
-    "pyspark": ("Spark", ("normalize",)),
-    "mysql": ("MariaDB", ("normalize", "lower", "upper")),
-}
-"""For each Ibis connection name: the engine, and the text functions that the engine lacks."""
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
@@ -181,15 +176,13 @@ def _check_number(name: str, kind: dt.DataType) -> None:
 
 def _check_changes(plan: Plan, table: ibis.Table) -> None:
     # Joined tables have no engine. Each table is checked separately.
-    for place in table._find_backends()[0]:  # pyright: ignore[reportPrivateUsage]
-        engine, lacking = _LACKING.get(place.name, ("", ()))
-        for name in lacking:
-            if any(name in operations(node) for node in plan.rows.nodes):
-                raise DataError(
-                    f"an expression of the plan has {name}(), which {engine} does not compute; "
-                    "count on DuckDB or PostgreSQL, or change the texts of the data and leave it "
-                    "out"
-                )
+    places = table._find_backends()[0]  # pyright: ignore[reportPrivateUsage]
+    on_spark = any(place.name == "pyspark" for place in places)
+    if on_spark and any("normalize" in operations(node) for node in plan.rows.nodes):
+        raise DataError(
+            "an expression of the plan has normalize(), which Spark does not compute; count on "
+            "DuckDB or PostgreSQL, or change the texts of the data and leave it out"
+        )
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:

@@ -61,8 +61,7 @@ def open_table(
             - a path or a list of paths, see `data_files`: Parquet (a file, a folder of ``.parquet``
               files, or a pattern), or CSV (each line a record, see `csv_reader`);
             - the URL of a table in a database: ``postgresql://role@host/db?table=people``,
-              ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``, or
-              ``sqlite://people.db?table=people``;
+              ``duckdb://people.db?table=people``, or ``sqlite://people.db?table=people``;
             - an Ibis table on the engine, on PostgreSQL, or in memory;
             - an Arrow table, Dataset, or stream, a DuckDB relation, or a pandas, polars, or
               narwhals frame, see `data_frames`.
@@ -189,10 +188,6 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         from neyman.publishing.engines.databases.postgres import PostgresTable
 
         return PostgresTable.at(url)
-    if url.startswith("mariadb://"):
-        from neyman.publishing.engines.databases.mariadb import MariaTable
-
-        return MariaTable.at(url)
     if url.startswith(("duckdb://", "sqlite://")):
         return file_table(url)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
@@ -200,9 +195,9 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         # Do not repeat the address: it can hold a password.
         raise DataError(
             f"data begins with {scheme[0]!r}: must be a path, or the address of a table as a text, "
-            "as postgresql://role@host/db?table=people, mariadb://role@host/db?table=people, "
-            "duckdb://people.db?table=people, or sqlite://people.db?table=people (a Path changes "
-            "an address)"
+            "as postgresql://role@host/db?table=people, duckdb://people.db?table=people, or "
+            "sqlite://people.db?table=people (a Path changes an address); give the rows of another "
+            "database as an Arrow table or as Parquet"
         )
     return None
 

@@ -1,1 +1,1 @@
-"""Read tables in databases: PostgreSQL and MariaDB servers, and DuckDB and SQLite files."""
+"""Read tables in databases: PostgreSQL servers, and DuckDB and SQLite files."""

@@ -17,6 +17,7 @@ import secrets
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -24,11 +25,12 @@ import ibis
 import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import pyarrow as pa
+from ibis.formats.pyarrow import PyArrowSchema
 
 from neyman.ledger.postgres.connection import Address
 from neyman.publishing.engines.csv_reader import DataError, check_names
 from neyman.publishing.engines.databases.postgres_sql import SnapshotCompiler
-from neyman.publishing.engines.databases.table import LostConnection, Server, ServerTable
+from neyman.publishing.engines.databases.table import DatabaseTable, LostConnection
 from neyman.publishing.engines.duckdb import quoted
 
 try:
@@ -63,11 +65,10 @@ _TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "c
 _RAW = "binary"  # stands for a type that no plan can use
 
 
-class _PostgresServer(Backend, Server):
+class _PostgresServer(Backend):
     """Extend Ibis's connection. All of its queries belong to one read-only transaction."""
 
     compiler = SnapshotCompiler()
-    _fence = "OFFSET 0"
 
     def __init__(self, connection: Any, shown: str) -> None:
         super().__init__()
@@ -88,13 +89,26 @@ class _PostgresServer(Backend, Server):
             f" a schema stands for; name it as {named or '?table=schema.name, in the case it has'}"
         )
 
-    @property
-    def closed(self) -> bool:
-        return self.con.closed
-
     def asked(self, query: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         with _in_words(self.shown):
             return self.con.execute(query, values).fetchall()
+
+    def fetched(self, rows: Any) -> pa.Table:
+        """Compute rows, and return them as an Arrow table."""
+        schema = PyArrowSchema.from_ibis(rows.schema())
+        values = list(zip(*self.asked(self.compile(rows)), strict=True)) or [()] * len(schema)
+        return pa.table(
+            [_array(column, field.type) for column, field in zip(values, schema, strict=True)],
+            schema=schema,
+        )
+
+    def fenced(self, rows: Any) -> Any:
+        """Return the same rows. The server merges their query into no other."""
+        return self.table_of(f"{self.compile(rows)} OFFSET 0", rows.schema())
+
+    def table_of(self, query: str, schema: Any) -> Any:
+        """Return the rows of a query as an Ibis table."""
+        return ops.SQLQueryResult(query, schema, self).to_expr()
 
     def listed(self, rows: pa.Table) -> Any:
         kinds = [_kind(field.type) for field in rows.schema]
@@ -148,10 +162,11 @@ def _open_connection(shown: str, parameters: dict[str, Any]) -> _PostgresServer:
     return server
 
 
-class PostgresTable(ServerTable):
-    """Represent a table or a query on a PostgreSQL server."""
+class PostgresTable(DatabaseTable):
+    """Represent a table or a query on a PostgreSQL server.
 
-    _connect = staticmethod(_open_connection)
+    Errors show its address ``shown``, without a password.
+    """
 
     def __init__(
         self,
@@ -160,8 +175,12 @@ class PostgresTable(ServerTable):
         relation: Sequence[str] = (),
         query: str | None = None,
     ) -> None:
-        super().__init__(shown, parameters)
+        self.shown, self._parameters = shown, parameters
+        self._open: list[_PostgresServer] = []  # the connection, if it is open
         self._relation, self._query = tuple(relation), query
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.shown!r})"
 
     @classmethod
     def at(cls, url: str) -> PostgresTable:
@@ -203,9 +222,23 @@ class PostgresTable(ServerTable):
         shown = f"postgresql://{quote(info.user)}@{info.host}:{info.port}/{quote(info.dbname)}"
         return cls(shown, parameters, query=backend.compile(_with_schemas(table, backend)))
 
+    def share(self, other: DatabaseTable) -> None:
+        if isinstance(other, PostgresTable) and other._parameters == self._parameters:
+            self._open = other._open
+
+    def server(self, memory: str | None) -> _PostgresServer:
+        """Return the open connection, or a new one. Raise DataError for a memory limit."""
+        if memory is not None:
+            raise DataError(
+                f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
+            )
+        if not self._open or self._open[0].con.closed:
+            self._open[:] = [_open_connection(self.shown, self._parameters)]
+        return self._open[0]
+
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
         """Return the table, in plain types."""
-        server: _PostgresServer = self.server(memory)
+        server = self.server(memory)
         source = self._source(server)
         with _in_words(server.shown):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
@@ -314,6 +347,22 @@ def _literal(column: Any, kind: str) -> str:
         for v in column.to_pylist()
     ]
     return "'{" + ",".join(parts) + "}'"
+
+
+def _array(values: Sequence[Any], kind: Any) -> pa.Array:
+    if pa.types.is_integer(kind):  # a sum is returned as a decimal
+        return pa.array([None if value is None else int(value) for value in values], kind)
+    if pa.types.is_decimal(kind):
+        return pa.array([_fitting(value, kind) for value in values], kind)
+    return pa.array(values, kind)
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """Return a decimal, or one beyond every clip and key if it does not fit the type ``kind``."""
+    most = 10 ** (kind.precision - kind.scale)
+    if value is None or (value.is_finite() and abs(value) < most):
+        return value
+    return (Decimal(most - 1) + (Decimal("0.5") if kind.scale else 0)).copy_sign(value)
 
 
 @contextmanager
