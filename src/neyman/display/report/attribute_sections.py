@@ -43,10 +43,7 @@ LIMITS = Limits()
 
 
 def section(receipt: Receipt) -> markup.Fold | None:
-    """Return the section on risk for single attributes, or None if the receipt has none.
-
-    Old receipts have no scenarios, so their pages lack this section.
-    """
+    """Return the section on risk for single attributes, or None if the receipt has none."""
     scenarios = receipt.guarantee.scenarios
     if not scenarios:
         return None
@@ -101,7 +98,7 @@ def section(receipt: Receipt) -> markup.Fold | None:
 def beliefs(receipt: Receipt) -> markup.Fold | None:
     """Return the section on beliefs about single attributes, or None if the receipt has none."""
     scenarios = receipt.guarantee.scenarios
-    if not scenarios or any(not each.posterior for each in scenarios):
+    if not scenarios:
         return None
     subject, _ = unit(receipt)
     limited = [each for each in scenarios if not each.no_limit]
