@@ -5,6 +5,7 @@ The reference counts rows in plain Python from the lists of places.
 
 import itertools
 import json
+import tomllib
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +22,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import moved, usual
 from neyman.publishing.plan.shifts import maximal
+from neyman.publishing.planning.rewrite import toml_text
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"]]
 INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"]]
@@ -207,9 +209,11 @@ def test_one_record_costs_the_worst_case_once():
     assert example.concerning("place", "industry").rho() == 1
 
 
-def test_plan_check_and_the_explorer_read_a_plan_with_pairs():
+def test_plan_check_and_the_explorer_read_a_plan_with_pairs(tmp_path):
     """Its claims name the levels of both trees, and it holds no totals."""
-    path = Path(__file__).parents[2] / "compatibility/0.2.0-totals/plans/pairs.toml"
+    stored = Path(__file__).parents[2] / "compatibility/plans.toml"
+    path = tmp_path / "pairs.toml"
+    path.write_text(toml_text(tomllib.loads(stored.read_text("utf-8"))["pairs"]))
     assert " count  county x sector  6      1/2 " in answered("plan", "check", path)
     example = Plan.load(path)
     assert (example.held, example.totals_hash) == ((), "")
