@@ -115,8 +115,7 @@ def test_a_new_ledger_and_a_new_receipt_have_the_stored_fields(tmp_path: Path):
     """The fields of each kind of event, and of the receipt of the same plan."""
 
     def events(ledger: dict[str, Any]) -> set[tuple[str, ...]]:
-        told = map(json.loads, ledger["lines"])
-        return {(event["kind"], *event) for event in told}
+        return {(event["kind"], *event) for event in map(json.loads, ledger["lines"])}
 
     def fields(value: Any, path: str = "") -> Iterator[str]:
         inner = value.items() if isinstance(value, dict) else ()

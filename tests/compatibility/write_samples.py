@@ -106,10 +106,10 @@ def mechanisms() -> list[dict[str, Any]]:
     names = {"ny": ny, "F": Fraction, "CircularGaussian": CircularGaussian}
     names |= {"Binned": Binned, "Tree": Tree, "Triangular": Triangular, "square_root": square_root}
     names |= {"Alternatives": Alternatives, "Choice": Choice}
-    made = [cast(ny.Mechanism, eval(expression, names)) for expression in EXPRESSIONS]
+    samples = [cast(ny.Mechanism, eval(expression, names)) for expression in EXPRESSIONS]
     return [
         {"expression": expression, "mechanism": one.to_dict()}
-        for expression, one in zip(EXPRESSIONS, made, strict=True)
+        for expression, one in zip(EXPRESSIONS, samples, strict=True)
     ]
 
 
