@@ -308,8 +308,12 @@ def test_the_result_is_checked_without_data(tmp_path):
         (trained.folder / "receipt.json").write_text(json.dumps(receipt))
         problems = Trained.load(trained.folder).problems()
         assert any(p.startswith(name) for p in problems), name
+    (trained.folder / "receipt.json").write_text(json.dumps({**trained.receipt, "schema": "n/9"}))
+    with pytest.raises(CheckpointError, match=r"format 'n/9', written by neyman .*was changed"):
+        Trained.load(trained.folder)
+    (trained.folder / "receipt.json").write_text(json.dumps(trained.receipt))
     (trained.folder / "parameters.npy").write_bytes(b"x")
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match="another hash|can be read"):
         Trained.load(trained.folder)
 
 
