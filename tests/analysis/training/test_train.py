@@ -313,7 +313,7 @@ def test_the_result_is_checked_without_data(tmp_path):
         Trained.load(trained.folder)
     (trained.folder / "receipt.json").write_text(json.dumps(trained.receipt))
     (trained.folder / "parameters.npy").write_bytes(b"x")
-    with pytest.raises(CheckpointError, match="another hash|can be read"):
+    with pytest.raises(CheckpointError, match=r"another hash|can be read"):
         Trained.load(trained.folder)
 
 
