@@ -1,197 +1,208 @@
-"""Store samples of what this version writes, for all later versions to read.
+"""Write samples of every stored format: `python tests/compatibility/write_samples.py`.
 
-    python tests/compatibility/write_samples.py [NAME]
-
-They go into a new folder beside this file, named after the version unless a name is given. A folder
-that exists is refused: stored samples are what other people hold, and never change.
+Run it after a change of a format, or of what follows from a plan. ``test_compatibility.py`` fails
+until then. ``plans.toml``, ``places.csv``, and the mechanisms below are the inputs.
 """
 
 from __future__ import annotations
 
-import errno
+import hashlib
 import json
-import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import tomllib
+from collections.abc import Iterator
 from fractions import Fraction
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel
+
+import neyman as ny
+from neyman.analysis.training import checkpoint
+from neyman.analysis.training.terms import Terms
+from neyman.ledger.database import VERSION
+from neyman.ledger.postgres.schema import schema_of
+from neyman.ledger.sqlite.location import FILE_SCHEMA
+from neyman.mechanisms.choice import Alternatives, Choice
+from neyman.mechanisms.circular_gaussian import CircularGaussian
+from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
+from neyman.mechanisms.matrix_mechanism.strategy import Triangular, square_root
+from neyman.publishing.release.receipt_format import (
+    EstimateReceipt,
+    Receipt,
+    TestReceipt,
+    TrainingReceipt,
+)
+from neyman.publishing.release.signing import create_key
+
+__all__ = ["HERE", "formats", "mechanisms", "plan_of", "plans", "write"]
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.with_name("golden")))
+RELEASED = "measures"
+"""The plan that is released."""
 
-from cases import CASES  # noqa: E402
-from dp_accounting import dp_event as ev  # noqa: E402  (after the path)
-from inputs import DP_EVENTS, MORE_MECHANISMS, PLANS, RELEASED, table, write_plans  # noqa: E402
-
-import neyman as ny  # noqa: E402
-from neyman.accounting.dp_accounting.privacy_loss import from_dp_event  # noqa: E402
-from neyman.mechanisms.circular_gaussian import CircularGaussian  # noqa: E402
-from neyman.mechanisms.matrix_mechanism.strategy import square_root  # noqa: E402
-from neyman.publishing.release.signing import create_key  # noqa: E402
-
-__all__ = [
-    "event_of",
-    "exact",
-    "rho_of",
-    "summary",
-    "write",
-    "write_mechanism_samples",
-    "write_plan_samples",
+EXPRESSIONS = [
+    "Alternatives([ny.Gaussian(2), ny.Gaussian(3) + ny.Laplace(4)]) + ny.Gaussian(5)",
+    "ny.CanonicalNoise(ny.pure(1)) * 3",
+    "ny.CategoryResponse(1, 4)",
+    "Choice(((0.25, ny.Laplace(1)), (0.75, ny.Laplace(2))))",
+    "CircularGaussian(361, F(81, 2), 30) * 2",
+    "ny.DPSGD(n=1000, batch=100, sigma=2, epochs=3)",
+    "ny.DPSGD(60_000, 256, 1.3, 15, records_per_user={1: 20_000, 8: 5_000})",
+    "ny.DiscreteGaussian(5, squared_norm=4) * 3",
+    "ny.DiscreteGaussian(sigma=3, sensitivity=[(1, 1), (2, 0)]) * 5",
+    "ny.DiscreteLaplace(4, 2) * 6",
+    "ny.ExponentialMechanism(1)",
+    "ny.Federated(clients=10, sigma=2, rounds=9, record_rate=.1, records=50, local_steps=2)",
+    "ny.Federated(clients=20, sigma=1, rounds=9, secure_aggregation=True, least_participants=15)",
+    "ny.Gaussian(F('0.8')).subsample(rate=256 / 60_000) * 14_062 + ny.Laplace(scale=20)",
+    "ny.Gaussian(1).shuffled_batches(10) * 3",
+    "ny.Gaussian(2).random_allocation(4) * 2",
+    "ny.GaussianMixture(sigma=1, sensitivities=[0, 1, 2], probabilities=[.5, .3, .2])",
+    "ny.HadamardResponse(1, 7)",
+    "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
+    "ny.Laplace(1).subsample(size=10, population=100) * 5",
+    "ny.LocalRandomizer(1) * 2",
+    "ny.Marginals({'a': 2, 'b': 3}, {('a',): 1, (): 2, ('b',): 3, ('a', 'b'): 4})",
+    "ny.MatrixMechanism(square_root(16), 2, participations=2, separation=4)",
+    "ny.MatrixMechanism(Binned(9), 2)",
+    "ny.MatrixMechanism(Tree(8), 2)",
+    "ny.MatrixMechanism(Triangular([(65536,), (30000, 65536)]), 2)",
+    "ny.NonPrivate()",
+    "ny.NoisyCyclicGradientDescent(100, 10, 3, sigma=1, sensitivity=1, contraction=F('0.9'))",
+    "ny.NoisyGradientDescent(n=100, steps=10, sigma=1, sensitivity=1, contraction=F('0.9'))",
+    "ny.NoisyStochasticGradientDescent(100, 10, 5, sigma=1, sensitivity=1, contraction=F('0.9'))",
+    "ny.PersonalBudgets(ny.Laplace(1), (F(1, 3), 0.5, 2)) * 3",
+    "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, total_variation=1e-9)",
+    "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, wasserstein=.01, sigma=.1) * 2",
+    "ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.DiscreteLaplace(4, 2), 1e-6) * 2",
+    "ny.RandomSubset(10, 1000)",
+    "ny.RandomizedResponse(1, 4).shuffle(users=1000)",
+    "ny.ReportNoisyMax(scale=2)",
+    "ny.RoundedGaussian(3, squared_norm=3) * 5",
+    "ny.SmoothNoise('student', 3, 0.1, F(3, 10)) * 2",
+    "ny.SparseVector(threshold_scale=2, query_scale=4, answers=3)",
+    "ny.Staircase(F(3, 2), 2, cost='squared') * 2 + ny.Staircase(1, gamma=F(1, 3))",
+    "ny.UnaryEncoding(1, 4)",
+    "ny.select_best(ny.Laplace(4), runs=ny.Runs.poisson(3)) * 2",
 ]
+"""Mechanisms. Together they have every type, and every kind of strategy."""
+
+DATA: dict[str, Any] = {
+    "race": ["a", "b", "c"] * 20,
+    "age": list(range(20, 80)),
+    "pay": [float(number) for number in range(100, 400, 5)],
+    "state": ["A"] * 40 + ["B"] * 20,
+    "county": [7] * 20 + [8] * 20 + [9] * 20,
+}
+"""A made-up table for the released plan."""
 
 
-def rho_of(mechanism: ny.Mechanism) -> str | None:
-    """The proven zCDP parameter as text, or None where there is none."""
-    try:
-        return str(mechanism.rho())
-    except ValueError:
-        return None
+def mechanisms() -> list[dict[str, Any]]:
+    """Each mechanism with its description."""
+    names = {"ny": ny, "F": Fraction, "CircularGaussian": CircularGaussian}
+    names |= {"Binned": Binned, "Tree": Tree, "Triangular": Triangular, "square_root": square_root}
+    names |= {"Alternatives": Alternatives, "Choice": Choice}
+    samples = [cast(ny.Mechanism, eval(expression, names)) for expression in EXPRESSIONS]
+    return [
+        {"expression": expression, "mechanism": one.to_dict()}
+        for expression, one in zip(EXPRESSIONS, samples, strict=True)
+    ]
 
 
-def event_of(description: Mapping[str, Any]) -> Any:
-    """The dp_accounting event that JSON types describe."""
-
-    def value(field: Any) -> Any:
-        if isinstance(field, list):
-            return [value(item) for item in field]
-        return event_of(field) if isinstance(field, Mapping) else field
-
-    fields = {name: value(field) for name, field in description.items() if name != "type"}
-    return getattr(ev, description["type"])(**fields)
+def plan_of(name: str) -> ny.Plan:
+    """A plan of ``plans.toml``."""
+    sections = tomllib.loads((HERE / "plans.toml").read_text("utf-8"))
+    return ny.Plan.from_dict(sections[name], folder=HERE)
 
 
-def exact(record: Any) -> dict[str, Any]:
-    """A record of the ledger as JSON types, its numbers as exact text."""
-    return json.loads(json.dumps(asdict(record), default=str))
+def plans() -> dict[str, dict[str, Any]]:
+    """The hash and the canonical form of each plan."""
+    every = {name: plan_of(name) for name in tomllib.loads((HERE / "plans.toml").read_text())}
+    return {name: {"hash": one.hash, "canonical": one.canonical()} for name, one in every.items()}
 
 
-def summary(ledger: ny.Ledger) -> dict[str, Any]:
-    """All accounts, allocations, and entries of a ledger."""
-    accounts = ledger.datasets()
+def _fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Each field of a receipt, at any depth, with whether it is required."""
+    for name, field in model.model_fields.items():
+        path = f"{above}{field.alias or name}"
+        yield f"{path}: {'required' if field.is_required() else 'optional'}"
+        kinds = [field.annotation]
+        for kind in kinds:
+            kinds += get_args(kind)
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _fields_of(kind, f"{path}.")
+
+
+def formats() -> dict[str, Any]:
+    """What each format is made of: the fields of receipts and training, the rules of ledgers."""
+    run = Terms.of("m", "d@1", ny.DPSGD(8, 4, 1, 1), 1, 64, 0.5, [0.0], 1)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save(Path(folder), checkpoint.State(run.key, 1, 0, 0, 0), np.zeros(1))
+        head = json.loads((Path(folder) / checkpoint.CHECKPOINT).read_bytes().partition(b"\n")[0])
+    receipts = (Receipt, EstimateReceipt, TestReceipt, TrainingReceipt)
+    rules = {"SQLite": FILE_SCHEMA, "PostgreSQL": "\n".join(schema_of("neyman"))}
     return {
-        "accounts": [exact(account) for account in accounts],
-        "allocations": [exact(a) for one in accounts for a in ledger.allocations(one.dataset)],
-        "entries": [exact(e) for one in accounts for e in ledger.entries(one.dataset)],
+        f"neyman-ledger/{VERSION}": {
+            name: hashlib.sha256(text.encode()).hexdigest() for name, text in rules.items()
+        },
+        head["schema"]: sorted(head),
+        run.to_dict()["schema"]: sorted(run.to_dict()),
+        **{kind.SCHEMA: list(_fields_of(kind)) for kind in receipts},
     }
+
+
+def _release(folder: Path, work: Path) -> None:
+    """Write a ledger in which every kind of event and state occurs, and a release's receipt."""
+    public, _ = create_key(work / "key")
+    one: dict[str, Any] = {"protects": "person", "neighboring": "replace-one"}
+    dataset = f"{RELEASED}@1"
+    with ny.Ledger(work / "first.db") as ledger:
+        ledger.create(dataset, **one, currency="zcdp", cap=3, delta_cap="1/10")
+        for currency in ("pure", "gdp", "renyi:8"):
+            parts = ["west", "east"] if currency == "gdp" else []
+            ledger.create(
+                f"{currency.replace(':', '-')}@1", **one, currency=currency, cap="0.7", parts=parts
+            )
+        ledger.allocate(dataset, "team", cap=1)
+        ledger.allocate(dataset, "project", cap="1/2", of="team")
+        asked = {"charge": "1/8", "mechanisms": [], "plan": "{}", "rows": 1, **one}
+        ledger.void(ledger.reserve(dataset, key="void", **asked), "a sample")
+        ledger.begin(ledger.reserve(dataset, key="reading", **asked, account="project"))
+        ledger.reserve(dataset, key="reserved", **asked)
+    (work / "first.db").rename(work / "ledger.db")
+    with ny.Ledger(work / "ledger.db") as ledger:
+        ledger.confirm_location("a sample")
+        out = work / "release"
+        plan = plan_of(RELEASED)
+        ny.run(plan, pa.table(DATA), ledger, out, sign=work / "key", account="project")
+        _put(
+            folder / "ledger.json",
+            {
+                "lines": list(ledger.lines()),
+                "checkpoint": str(ledger.checkpoint()),
+                "key": public.read_text(),
+            },
+        )
+    shutil.copy(work / "ledger.db", folder / "ledger.db")
+    shutil.copy(out / "receipt.json", folder / "receipt.json")
 
 
 def _put(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _mechanisms(expressions: Sequence[str]) -> list[dict[str, Any]]:
-    names = {
-        "ny": ny,
-        "CircularGaussian": CircularGaussian,
-        "from_dp_event": from_dp_event,
-        "ev": ev,
-        "F": Fraction,
-        "square_root": square_root,
-    }
-    results = []
-    for expression in expressions:
-        one = eval(expression, names)
-        about = {"expression": expression, "rho": rho_of(one), "neighboring": one.neighboring}
-        results.append({**about, "mechanism": one.to_dict()})
-    return results
-
-
-def _release(folder: Path, work: Path) -> None:
-    """Release some of the plans, and store the ledger in which every kind of event occurs."""
-    public, _ = create_key(work / "key")
-    shutil.copy(public, folder / "key.pub")
-    with ny.Ledger(work / "first.db") as ledger:
-        for name, currency in RELEASED.items():
-            unit = ny.Plan.load(folder / "plans" / f"{name}.toml").unit
-            terms: dict[str, Any] = {
-                "protects": unit.protects,
-                "neighboring": unit.neighboring,
-                "rows": unit.rows,
-            }
-            parts = ["west", "east"] if name == "gdp" else []
-            ledger.create(
-                f"{name}@1", **terms, currency=currency, cap=3, delta_cap="1/10", parts=parts
-            )
-        for name in ("pure", "renyi:8"):
-            dataset = f"{name.replace(':', '-')}@1"
-            terms = {"protects": "person", "neighboring": "replace-one"}
-            ledger.create(dataset, **terms, currency=name, cap="0.7")
-        ledger.allocate("measures@1", "team", cap=1)
-        ledger.allocate("measures@1", "project", cap="1/2", of="team")
-        one = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-        asked = {"charge": "1/8", "mechanisms": [], "plan": "{}", **one}
-        ledger.void(ledger.reserve("measures@1", key="void", **asked), "a sample")
-        ledger.begin(ledger.reserve("measures@1", key="reading", **asked, account="project"))
-        ledger.reserve("measures@1", key="reserved", **asked)
-    (work / "first.db").rename(work / "ledger.db")
-    with ny.Ledger(work / "ledger.db") as ledger:
-        ledger.confirm_location("a sample")
-        for name in RELEASED:
-            plan = folder / "plans" / f"{name}.toml"
-            to = "project" if name == "measures" else None
-            out = folder / "releases" / name
-            ny.run(plan, table(), ledger, out, sign=work / "key", account=to)
-        ledger.keep_checkpoint(folder / "ledger.checkpoint")
-        (folder / "ledger.jsonl").write_text("".join(f"{line}\n" for line in ledger.lines()))
-        _put(folder / "ledger.json", summary(ledger))
-    shutil.copy(work / "ledger.db", folder / "ledger.db")
-
-
-def write_mechanism_samples(folder: Path, expressions: Sequence[str]) -> None:
-    """Store mechanisms by their expressions, with their rho, in a folder that exists."""
-    _put(folder / "mechanisms.json", _mechanisms(expressions))
-
-
-def write_plan_samples(folder: Path) -> None:
-    """Store the plans, with their hashes and canonical forms, in a folder that exists."""
-    write_plans(folder / "plans")
-    plans = {name: ny.Plan.load(folder / "plans" / f"{name}.toml") for name in PLANS}
-    _put(
-        folder / "plans.json",
-        {name: {"hash": p.hash, "canonical": p.canonical()} for name, p in plans.items()},
-    )
-
-
 def write(folder: Path) -> None:
-    """Write all samples into a folder that does not exist.
-
-    Raises:
-        FileExistsError: it exists.
-    """
-    if folder.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    """Write all samples into a folder, in place of those that it has."""
+    _put(folder / "mechanisms.json", mechanisms())
+    _put(folder / "plans.json", plans())
+    _put(folder / "formats.json", formats())
     with tempfile.TemporaryDirectory() as work:
-        samples = Path(work) / "samples"
-        samples.mkdir()
-        _write(samples, Path(work))
-        shutil.copytree(samples, folder)
-
-
-def _write(folder: Path, work: Path) -> None:
-    write_mechanism_samples(folder, [*CASES, *MORE_MECHANISMS])
-    write_plan_samples(folder)
-    events = [
-        {
-            "event": description,
-            "neighboring": relation,
-            "mechanism": from_dp_event(event_of(description), relation).to_dict(),
-        }
-        for description, relation in DP_EVENTS
-    ]
-    _put(folder / "dp_events.json", events)
-    (folder / "releases").mkdir()
-    _release(folder, work)
+        _release(folder, Path(work))
 
 
 if __name__ == "__main__":
-    name = sys.argv[1] if len(sys.argv) > 1 else version("neyman")
-    try:
-        write(HERE / name)
-    except FileExistsError as error:
-        sys.exit(f"{error.filename} exists, and stored samples never change: give another name")
-    print(f"{HERE / name} written")
+    write(HERE)

@@ -427,36 +427,6 @@ def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
     assert "there is no ledger at" in nowhere.output
 
 
-# Ledgers of earlier versions
-
-
-def aged(path: Path) -> None:
-    """Make a ledger one of version 2, which does not say where it belongs."""
-    raw = apsw.Connection(str(path))
-    raw.execute("DROP TABLE location; PRAGMA user_version = 2")
-    raw.close()
-
-
-def test_a_ledger_that_does_not_say_where_it_belongs_is_refused_until_it_is_confirmed(
-    tmp_path: Path,
-):
-    """Whether it was moved cannot be seen: the operator says so, and it is brought up to date."""
-    path = new(tmp_path / "ledger.db")
-    aged(path)
-    text = asked(path)
-    assert "was made by an earlier version of neyman" in text
-    assert f"neyman ledger confirm-location {path}" in text
-    (tmp_path / "old.db-wal").write_bytes(b"the newest spends")
-    assert "old.db-wal holds the newest spends" in moved(path)
-    os.unlink(tmp_path / "old.db-wal")
-    with Ledger(path) as ledger:
-        ledger.confirm_location("the first time")
-        assert ledger.verify().ok
-    assert asked(path) == "granted"
-    path.rename(tmp_path / "to.db")
-    assert "is not where this ledger belongs" in asked(tmp_path / "to.db")
-
-
 @pytest.mark.parametrize(
     "statement",
     [

@@ -105,13 +105,21 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "folder", "pipe"])
 
 
-def test_another_schema_is_refused(ledger: Ledger, tmp_path: Path):
-    raw(tmp_path / "ledger.db").execute("PRAGMA user_version = 4")
+@pytest.mark.parametrize("version", [2, 4])
+def test_a_ledger_of_another_format_is_refused_and_left_alone(
+    ledger: Ledger, tmp_path: Path, version: int
+):
     ledger.close()
-    with pytest.raises(
-        LedgerError, match="has ledger schema 4, and this version of neyman reads 3"
-    ):
-        ledger.datasets()
+    other = raw(tmp_path / "ledger.db")
+    other.execute(f"PRAGMA user_version = {version}")
+    other.close()
+    before = (tmp_path / "ledger.db").read_bytes()
+    refused = f"has ledger format {version}, and this version of neyman reads 3: nothing was chang"
+    more = lambda: ledger.create("census@1", cap=1, **UNIT)  # noqa: E731
+    for call in (ledger.datasets, more, ledger.verify, ledger.confirm_location):
+        with pytest.raises(LedgerError, match=refused):
+            call()
+    assert (tmp_path / "ledger.db").read_bytes() == before
 
 
 def test_a_damaged_ledger_is_refused(ledger: Ledger, tmp_path: Path):

@@ -187,7 +187,7 @@ def test_two_schemas_are_two_ledgers(postgres: PostgresServer, schema: str):
     assert reserve(second).id == 1
 
 
-def test_another_version_of_the_schema_is_refused(
+def test_a_ledger_of_another_format_is_refused(
     postgres: PostgresServer, ledger: Ledger, schema: str
 ):
     with raw(postgres) as other:
@@ -197,7 +197,9 @@ def test_another_version_of_the_schema_is_refused(
                 answer.replace("version <> 3", "version <> 4").replace("'%', 3", "'%', 4")
             )
     for call in (ledger.datasets, lambda: reserve(ledger)):
-        with pytest.raises(LedgerError, match="has ledger schema 4, and this version of neyman re"):
+        with pytest.raises(
+            LedgerError, match="has ledger format 4, and this version of neyman reads 3"
+        ):
             call()
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -29,7 +28,6 @@ from postgres_server import PostgresServer
 Writer = tuple[str, str, str]
 ENTRY = "id, dataset, holder, part, key, state, charge, delta, event, ended"
 REFUSED = (psycopg.errors.IntegrityError, psycopg.errors.DataError, psycopg.errors.RaiseException)
-VERSION_2 = Path(__file__).with_name("postgres_version_2.sql")
 # Every operator that a rule uses, for every type that it compares, answers what the writer likes.
 OPERATORS = """
 CREATE FUNCTION mine.yes(anyelement, anyelement) RETURNS boolean LANGUAGE sql AS 'SELECT true';
@@ -189,62 +187,6 @@ def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(
         run(connection, "SET search_path = rights")
         run(connection, str(answer.value).rpartition("`: ")[2])
     stands(owner, url, 0)
-
-
-# The rules of version 2
-
-
-def test_the_owner_replaces_the_rules_of_version_2(writer: Writer, postgres: PostgresServer):
-    """A writer is refused until then; entries, files and the chain are as before."""
-    owner, url, _ = writer
-    with Ledger(owner) as ledger:
-        ledger.finish(reading(ledger, "1/4", "k"), FILES)
-        reading(ledger, "1/4")
-        before = (ledger.entries(NAME), ledger.checkpoint(), ledger.account(NAME))
-    make_version_2(postgres)
-    with pytest.raises(LedgerError, match=r"earlier version.*owner of its functions"):
-        Ledger(url).datasets()
-    with Ledger(owner) as ledger:
-        assert (ledger.entries(NAME), ledger.checkpoint(), ledger.account(NAME)) == before
-        published = ledger.published(NAME, "k")
-        assert published is not None
-        assert dict(published[1]) == FILES
-        assert ledger.verify(before[1]).problems == ()
-    stands(owner, url, Fraction(1, 2))
-
-
-def test_owners_who_replace_the_rules_at_once_do_it_once(writer: Writer, postgres: PostgresServer):
-    owner, url, _ = writer
-    make_version_2(postgres)
-    problems: list[BaseException] = []
-
-    def open_it() -> None:
-        try:
-            with Ledger(owner) as ledger:
-                reserve(ledger, "1/10")
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=open_it) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    stands(owner, url, Fraction(6, 10))
-
-
-def make_version_2(server: PostgresServer) -> None:
-    """Put the rules of version 2 in the place of this version's, around the tables as they are."""
-    text = VERSION_2.read_text(encoding="utf-8").replace("SCHEMA", "rights")
-    with session(server.url()) as connection, connection.transaction():
-        query = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = %s::regnamespace"
-        for (name,) in run(connection, query, "rights").fetchall():
-            run(connection, f"DROP ROUTINE {name} CASCADE")
-        for statement in text.split(";\n\n"):
-            words = statement.split("\n\n")[-1].split()
-            if words[:2] not in (["CREATE", "TABLE"], ["CREATE", "INDEX"]) and words:
-                run(connection, statement)
 
 
 # Events and entries that would block the ledger

@@ -43,10 +43,10 @@ def test_descriptions_survive_json_and_repr(mechanism):
     assert eval(repr(mechanism), {**vars(ny), "Fraction": Fraction}) == mechanism
 
 
-def test_a_description_without_a_relation_is_add_remove():
-    """Poisson samples that were written down before there was a choice are still read."""
-    old = {"type": "Subsampled", "mechanism": GAUSSIAN.to_dict(), "rate": 0.5}
-    assert ny.Mechanism.from_dict(old) == GAUSSIAN.subsample(0.5)
+def test_a_description_without_a_relation_is_refused():
+    without = {"type": "Subsampled", "mechanism": GAUSSIAN.to_dict(), "rate": 0.5}
+    with pytest.raises(ValueError, match="needs the field 'neighboring'"):
+        ny.Mechanism.from_dict(without)
 
 
 def test_each_scheme_says_its_relation():

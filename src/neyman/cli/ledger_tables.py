@@ -96,7 +96,7 @@ def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
             "level": _LEVEL,
             "power": ends(curve.power(level=_LEVEL)),
         }
-    except Exception as error:  # stored by an older or a foreign program
+    except Exception as error:  # stored by a foreign program
         why = " ".join(str(error).split())[:80]
         return {"why": f"the mechanisms stored cannot be composed ({type(error).__name__}: {why})"}
 

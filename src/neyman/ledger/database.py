@@ -46,8 +46,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import MOST
 
-VERSION = 2
-"""These tables and rules have this version. A store refuses newer ones and updates older ones."""
+VERSION = 3
+"""A ledger has this format. A store refuses every other format."""
 
 MOST_ROWS = 2**62
 """No table has more rows. A database's integers have 64 bits, and Python's have no limit."""

@@ -496,7 +496,6 @@ class Ledger:
         A ledger is only accepted in the folder, under the name, and in the file in which it was
         made or last confirmed. Elsewhere it would have a second log, which could grant its cap
         twice. Use this after you moved the ledger or restored a backup, if no other copy is used.
-        It also updates a ledger of an earlier version of Neyman.
 
         Args:
             why: the reason, which the chain records.

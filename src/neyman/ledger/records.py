@@ -25,6 +25,14 @@ class LedgerError(Exception):
     """Refuse an operation of the ledger. The message says why and what to do."""
 
 
+def other_format(where: str, version: object, own: object) -> LedgerError:
+    """Return the error that refuses a ledger of another format than ``own``."""
+    return LedgerError(
+        f"{where} has ledger format {version}, and this version of neyman reads {own}: nothing was"
+        " changed; use the version of neyman that wrote it"
+    )
+
+
 class BudgetRefused(LedgerError):
     """Refuse a charge that exceeds the balance of its account.
 

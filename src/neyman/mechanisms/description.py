@@ -36,7 +36,6 @@ def form(
     write: Callable[[Any], object] | None = None,
     read: Callable[[Any], object] | None = None,
     shown: Callable[[Any], bool] | None = None,
-    optional: bool = False,
 ) -> dict[str, Any]:
     """Return the metadata of a field: ``field(metadata=form(...))``.
 
@@ -47,10 +46,9 @@ def form(
         read: the inverse of ``write``. By default, the annotation decides.
         shown: returns True if a description's JSON has the field. By default, JSON has all fields
             that are not None.
-        optional: True if JSON may omit the field. Then the default is used.
     """
     given = {"keep": keep, "write": write, "read": read, "shown": shown}
-    return {name: value for name, value in given.items() if value} | {"optional": optional}
+    return {name: value for name, value in given.items() if value}
 
 
 def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
@@ -215,7 +213,7 @@ class Description(ABC):
                 values[name] = read(given[name]) if read else from_json(kind, given[name])
             elif "shown" in metadata:
                 lacking[name] = metadata["shown"]
-            elif not (kind.endswith("| None") or metadata.get("optional")):
+            elif not kind.endswith("| None"):
                 raise KeyError(name)
         description = cls(**values)
         for name, shown in lacking.items():

@@ -71,7 +71,7 @@ class Subsampled(Mechanism):
 
     mechanism: Mechanism
     rate: float | Fraction = field(metadata=PROBABILITY)
-    neighboring: Neighboring = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
+    neighboring: Neighboring = "add-remove"  # type: ignore[assignment]
     records: int = field(
         default=1,
         metadata=integer(1, MAX_USER_RECORDS) | form(shown=lambda sample: sample.records > 1),

@@ -5,14 +5,15 @@ The reference counts rows in plain Python from the lists of places.
 
 import itertools
 import json
+import tomllib
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from commands import answered
-from compatibility.inputs import PLANS
 from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.row_values import prepared
@@ -21,6 +22,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import moved, usual
 from neyman.publishing.plan.shifts import maximal
+from neyman.publishing.planning.rewrite import toml_text
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"]]
 INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"]]
@@ -209,8 +211,9 @@ def test_one_record_costs_the_worst_case_once():
 
 def test_plan_check_and_the_explorer_read_a_plan_with_pairs(tmp_path):
     """Its claims name the levels of both trees, and it holds no totals."""
+    stored = Path(__file__).parents[2] / "compatibility/plans.toml"
     path = tmp_path / "pairs.toml"
-    path.write_text(PLANS["pairs"])
+    path.write_text(toml_text(tomllib.loads(stored.read_text("utf-8"))["pairs"]))
     assert " count  county x sector  6      1/2 " in answered("plan", "check", path)
     example = Plan.load(path)
     assert (example.held, example.totals_hash) == ((), "")

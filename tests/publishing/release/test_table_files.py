@@ -178,21 +178,6 @@ def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
     assert key == re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), plain)
 
 
-def test_a_release_whose_csv_has_control_characters_as_they_are_verifies_still(place):
-    """Earlier versions wrote them so: the tab of one key is put back, and the receipt fits."""
-    make(place)
-    path = place / "out" / "tables" / "age.all.csv"
-    older = path.read_bytes().replace(b"\\u0009e", b"'\te")
-    assert older != path.read_bytes()
-    path.write_bytes(older)
-    content = json.loads((place / "out" / "receipt.json").read_text())
-    for listed in content["tables"]:
-        if listed["path"] == "tables/age.all.csv":
-            listed["sha256"] = hashlib.sha256(older).hexdigest()
-    (place / "out" / "receipt.json").write_text(json.dumps(content))
-    assert failed(place / "out") == []
-
-
 def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
     """Above the most cells of a CSV file there is none: receipt, verification and report say it."""
     monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, csv_cells=100))

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import re
 import shutil
 from fractions import Fraction
 from types import SimpleNamespace
@@ -16,9 +17,9 @@ from attacks import SIZE
 from forging import rewrite
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.release.field_comparison import Differs
-from neyman.publishing.release.folder import Release
+from neyman.publishing.release.folder import OutputError, Release
 from neyman.publishing.release.receipt import versions
-from neyman.publishing.release.receipt_format import FIRST
+from neyman.publishing.release.receipt_format import FIRST, Receipt
 from neyman.publishing.release.signing import create_key, sign
 from neyman.publishing.release.verify.case import Case
 from neyman.publishing.release.verify.external_checks import (
@@ -233,12 +234,17 @@ def test_what_was_tampered_with_in_the_receipt_is_named(folder, change, fails):
     assert fails <= set(failed(folder))
 
 
-def test_a_receipt_of_before_there_were_scenarios_still_stands(folder):
-    """Scenarios were added to the schema later: what claims none of them is not wrong."""
-    tell(folder, swap("guarantee.scenarios", ...))
-    tell(folder, swap("guarantee.posterior", ...))
-    (folder / "report.html").write_text(page(Release.load(folder)))
-    assert failed(folder) == []
+def test_a_receipt_of_another_format_is_refused_and_left_alone(folder):
+    tell(folder, swap("schema", "neyman-receipt/9"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (check,) = verify(folder)
+    refused = (
+        "'neyman-receipt/9', written by neyman .*reads 'neyman-receipt/1': nothing was changed"
+    )
+    assert re.search(refused, check.detail)
+    with pytest.raises(OutputError, match=refused):
+        Release.load(folder)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def column(name, change):
@@ -439,17 +445,18 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folde
 
 
 def test_the_date_of_a_receipt_is_the_day_of_its_charge(honest, folder):
-    """UTC, as the ledger recorded it; a receipt of an earlier version has none, and stands."""
+    """UTC, as the ledger recorded it; a receipt without it is refused."""
     receipt = json.loads((folder / "receipt.json").read_text())
     created = Ledger(honest.parent / "l.db").entry(1).created
     assert created.startswith(receipt["ledger"]["date"] + "T")
     tell(folder, swap("ledger.date", ...))
-    (folder / "report.html").unlink()
-    assert failed(folder) == []
+    assert "charge" in failed(folder)
+    with pytest.raises(ValueError, match=r"field 'ledger'.*has no field 'date'"):
+        Receipt.read(json.loads((folder / "receipt.json").read_text()))
 
 
 def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(folder):
-    """Earlier versions charged some mechanisms more; the ledger spent it, so nothing is at risk."""
+    """The ledger spent it, so nothing is at risk."""
     charged = Fraction(json.loads((folder / "receipt.json").read_text())["ledger"]["charged"])
     tell(folder, swap("ledger.charged", str(charged * Fraction(11, 10))))
     by_name = {check.name: check for check in verify(folder)}

@@ -14,16 +14,13 @@ ValueError.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
 
 from scipy.special import ndtr, ndtri
 
 from neyman.accounting.semantics import testing
 from neyman.accounting.semantics.bayes import ATTACKERS, Attacker
-from neyman.accounting.semantics.budget import budget_of
 from neyman.accounting.semantics.digits import (
     Numeric,
     article,
@@ -34,13 +31,11 @@ from neyman.accounting.semantics.digits import (
     number,
     out_of,
     percent,
-    plural,
     proportion,
     size_for_level,
     size_for_power,
     value,
 )
-from neyman.numerics import check
 from neyman.numerics.relation import Relation
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
@@ -333,19 +328,6 @@ def concerning(
     )
 
 
-def group(size: int, level: Numeric, power: Numeric, subject: str = "person") -> str:
-    """Write what an attacker can confirm about several people together.
-
-    Args:
-        size: number of people, at least 2. ``power`` is for groups of this size.
-    """
-    people = f"{check.integer('size', size, 2):,} {plural(subject)}"
-    return (
-        f"{_power(level, power, f'group of {people}')} The guarantee for each {subject} covers the "
-        "group only in this weaker form."
-    )
-
-
 # ---- what an attacker comes to believe ---------------------------------------------------------
 
 
@@ -430,20 +412,6 @@ def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
     )
 
 
-def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
-    """Write probabilistically bounded DP in one line. ``epsilon`` is finite."""
-    factor, d = factor_of(_finite("epsilon", epsilon)), proportion("delta", delta)
-    what = f"more than {factor} times as likely as {change}"
-    if d == 0:
-        return f"Neither the release nor anything computed from it is ever {what}."
-    if d == 1:
-        return f"This gives no limit: the release might be {what} every time."
-    return (
-        f"With probability at most {_share(d)}, the release, or something computed from it, is "
-        f"{what}."
-    )
-
-
 def _share(x: Fraction) -> str:
     """Write a probability, rounded up: in percent, or as "12 in 10 million" if rare."""
     return percent(x) if x >= _RARE_PROBABILITY else chance(x)
@@ -503,56 +471,6 @@ def zcdp(rho: Numeric) -> str:
     return _ADDS
 
 
-def renyi(order: Numeric, divergence: Numeric) -> str:
-    """Write a Renyi guarantee in one line, with what it says about the growth of a belief.
-
-    Args:
-        order: a, above 1 and finite.
-        divergence: upper bound g on D_a, at least 0; inf if there is no bound.
-    """
-    a, g = _finite("order", order), value("divergence", divergence)
-    if a <= 1:
-        raise ValueError(f"order = {order!r} must be above 1")
-    if not isinstance(g, Fraction):
-        return "No finite number of this kind describes the release."
-    return f"{_ADDS} {_tenfold((a - 1) * (g - _LOG_TEN_BELOW))}"
-
-
-def tcdp(rho: Numeric, omega: Numeric) -> str:
-    """Write truncated concentrated DP in one line: the guarantee of zCDP up to order omega.
-
-    Args:
-        rho: upper bound, at least 0; inf if there is no bound.
-        omega: the largest order, above 1; inf is zCDP.
-    """
-    r, top = value("rho", rho), value("omega", omega)
-    if not top > 1:
-        raise ValueError(f"omega = {omega!r} must be above 1")
-    if not isinstance(r, Fraction):
-        return zcdp(rho)
-    best = (_LOG_TEN_BELOW + r) / (2 * r) if r else top
-    order = min(best, top)
-    moment: Fraction | float = -math.inf  # if nothing is revealed at any order
-    if order < math.inf:
-        moment = (order - 1) * (order * r - _LOG_TEN_BELOW) if order > 1 else 0
-    rarer = " It says less than zCDP about rarer outcomes." if isinstance(top, Fraction) else ""
-    return f"{_ADDS} {_tenfold(moment)}{rarer}"
-
-
-def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
-    """Write (epsilon, delta) as a sentence on beliefs, with the factor 2 e^epsilon.
-
-    A posterior exceeds e^{epsilon + x} times its counterfactual with probability at most delta / (1
-    - e^-x). Here x is log 2, so the probability is 2 delta.
-    """
-    e, d = value("epsilon", epsilon), proportion("delta", delta)
-    if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
-        return f"This gives no useful guarantee about beliefs about {article(subject)} {subject}."
-    if not d:
-        return belief_sentence("arbitrary-prior", epsilon, 0, subject)
-    return belief_sentence("arbitrary-prior", e + _LOG_TWO_ABOVE, 2 * d, subject)
-
-
 def total_variation(tv: Numeric) -> str:
     """Write total variation in one line. ``tv``: an upper bound, in [0, 1]."""
     t = proportion("tv", tv)
@@ -562,27 +480,7 @@ def total_variation(tv: Numeric) -> str:
     )
 
 
-def budget(budget: Mapping[str, Any]) -> str:
-    """Write the chosen limit, from a receipt's budget ("kind" and its exact numbers)."""
-    return budget_of(budget).sentence
-
-
 _ADDS = "This cost adds up: releases from the same data together cost at most the sum."
-# Rounded down, so chances are rounded up.
-_LOG_TEN_BELOW = Fraction(math.nextafter(math.log(10), 0))
-_LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # rounded up
-
-
-def _tenfold(log_chance: Fraction | float) -> str:
-    """Write how often a belief grows tenfold, from the log of an upper bound on the chance."""
-    if log_chance >= 0:
-        return "It gives no limit on how often a belief about one person grows tenfold."
-    p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))
-    return (
-        f"With probability at most {_share(min(p, Fraction(1)))}, an attacker’s belief in a "
-        "person’s true record is more than 10 times the belief they would hold without that "
-        "record. This is an average over a calibrated prior."
-    )
 
 
 def _finite(name: str, x: Numeric) -> Fraction:

@@ -80,7 +80,8 @@ class Statistic(Generic[Noisy]):
         bits = SecureBits()
         entry = None
         if payer is not None:
-            plan = {name: part for name, part in receipt.to_dict().items() if name != "ledger"}
+            plan = receipt.to_dict()
+            del plan["ledger"], plan["result"]
             entry = payer.reserve(
                 *price,
                 # Each call is its own charge with new noise.
@@ -162,6 +163,7 @@ class Statistic(Generic[Noisy]):
             "proof": f"docs/certificates/{self.proof}.md",
             "conditions": CONDITIONS,
             "ledger": UNPAID,
+            "result": {},
             "seeds": None,
             "versions": {"neyman": importlib.metadata.version("neyman"), "numpy": np.__version__},
         }

@@ -92,8 +92,12 @@ def read(
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     try:
         head = json.loads(line)
-        if head.pop("schema") != schema:
-            raise other_terms(folder)
+        if (written := head.pop("schema")) != schema:
+            raise CheckpointError(
+                f"out = {str(folder)!r} holds a checkpoint of the format {written!r:.80}, and this "
+                f"call reads {schema!r}: nothing was changed; continue it with the call and the "
+                "version of neyman that began it, or give another folder"
+            )
         if hashlib.sha256(content).hexdigest() != head.pop("sha256"):
             raise ValueError("its parameters have another hash")
         decoded = decode(content, head)

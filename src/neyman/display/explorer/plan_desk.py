@@ -39,6 +39,7 @@ from neyman.publishing.planning.accuracy import TableError, errors
 from neyman.publishing.planning.bound_search import searched
 from neyman.publishing.planning.rewrite import toml_text
 from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
+from neyman.publishing.release.receipt_format import SCHEMA, check_format
 from neyman.publishing.release.verify.verification import verify
 from neyman.storage.reading import read_file
 
@@ -95,6 +96,7 @@ def opened_from(source: str | dict[str, Any]) -> Opened:
         content = json.loads(read_file(file, FOLDER_LIMITS.receipt_bytes))
         if not isinstance(content, dict) or "plan" not in content:
             raise ValueError("it has no plan in it")
+        check_format(cast(dict[str, Any], content), SCHEMA)
     except OSError as error:
         raise ValueError(f"{path!r} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

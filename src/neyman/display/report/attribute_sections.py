@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.digits import factor_of
+from neyman.accounting.semantics.digits import factor_of, plural
 from neyman.display.report import html as markup
 from neyman.display.report.receipt_view import about, chosen, number, place, proportion, unit
 from neyman.elements import Node, element
@@ -43,10 +43,7 @@ LIMITS = Limits()
 
 
 def section(receipt: Receipt) -> markup.Fold | None:
-    """Return the section on risk for single attributes, or None if the receipt has none.
-
-    Old receipts have no scenarios, so their pages lack this section.
-    """
+    """Return the section on risk for single attributes, or None if the receipt has none."""
     scenarios = receipt.guarantee.scenarios
     if not scenarios:
         return None
@@ -101,7 +98,7 @@ def section(receipt: Receipt) -> markup.Fold | None:
 def beliefs(receipt: Receipt) -> markup.Fold | None:
     """Return the section on beliefs about single attributes, or None if the receipt has none."""
     scenarios = receipt.guarantee.scenarios
-    if not scenarios or any(not each.posterior for each in scenarios):
+    if not scenarios:
         return None
     subject, _ = unit(receipt)
     limited = [each for each in scenarios if not each.no_limit]
@@ -142,7 +139,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
         [markup.paragraph(text) for text in (belief_sentences(worst, subject) if worst else ())],
         table,
         markup.note(
-            f"For a true value, the attacker may be uncertain about other {words.plural(subject)}. "
+            f"For a true value, the attacker may be uncertain about other {plural(subject)}. "
             "For a given statement, true or false, they know every other record. Chances are "
             "averages over a calibrated prior: one whose probabilities are right on average. A "
             "wrong prior can mislead an attacker more often."

@@ -37,8 +37,7 @@ def record(receipt: Receipt) -> dict[str, Any]:
     pair = f"all rows of one {unit.protects} ({_rows(receipt)} at most) are {changed}"
     if receipt.guarantee.held:
         pair += f" by one with the same {' and '.join(receipt.guarantee.held)}"
-    date = receipt.ledger.date
-    charged = f"; the ledger was charged on {date} (UTC)" if date else ""
+    charged = f"; the ledger was charged on {receipt.ledger.date} (UTC)"
     dp_flavor = {
         "name": receipt.budget.flavor,
         "input_metric": f"Number of {unit.protects} units whose rows are {changed}",

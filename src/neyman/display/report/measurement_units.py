@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import plural
 from neyman.display.report.receipt_view import unit
 from neyman.publishing.release.receipt_format import Receipt
 
@@ -31,7 +31,7 @@ def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> s
     measure = str(part["measure"])
     if measure in ("count", "histogram", "units", "distinct"):
         subject, _ = unit(receipt)
-        people = words.plural(subject)
+        people = plural(subject)
         counted = {"units": people, "distinct": "distinct values"}.get(measure, "rows")
         return "" if declared else counted
     columns = declared_columns(receipt)

@@ -40,7 +40,6 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
-    date = receipt.ledger.date
     exact = (
         "Declared public: exact totals that are not protected. They include rows dropped elsewhere."
     )
@@ -59,10 +58,7 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
         ),
         ("Exact totals", _totals(receipt)),
         ("Publisher", str(receipt.plan.get("publisher") or "not declared in the plan")),
-        (
-            "Date",
-            f"{date} (UTC), the day of the charge in the ledger" if date else "not in the receipt",
-        ),
+        ("Date", f"{receipt.ledger.date} (UTC), the day of the charge in the ledger"),
     ]
     limits = markup.paragraph(
         f"{many(len(noisy), 'noisy table')} from dataset ",

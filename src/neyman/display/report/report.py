@@ -96,7 +96,6 @@ def page_from(
         risk_section.levels(receipt),
         risk_section.attacks(receipt),
         risk_section.scale(receipt),
-        # Older receipts have no scenarios.
         section(receipt),
         beliefs(receipt),
         release_section.spending(receipt, split),

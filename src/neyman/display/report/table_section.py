@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.digits import many, plural
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import declared_columns, unit_of_values
 from neyman.display.report.receipt_view import Entries, detail_text, place, tables_of, title, unit
@@ -98,7 +97,7 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
     measure = str(query["measure"])
     text = _MEASURES.get(measure, measure)
     if measure == "units":
-        text = f"Number of {words.plural(subject)}"
+        text = f"Number of {plural(subject)}"
     said: list[Node] = [text]
     for link, name in (("of", "column"), ("over", "over")):
         if query.get(name):

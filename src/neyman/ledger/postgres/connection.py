@@ -19,8 +19,8 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper
 
-from neyman.ledger.postgres.schema import RULES
-from neyman.ledger.records import LedgerError
+from neyman.ledger.database import VERSION
+from neyman.ledger.records import LedgerError, other_format
 
 _MIN_SERVER_VERSION = 130000
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -166,7 +166,7 @@ class Connections:
         self,
         address: Address,
         wait: float,
-        inspect: Callable[[psycopg.Connection[Any], Address, float], None],
+        inspect: Callable[[psycopg.Connection[Any], Address], None],
     ) -> None:
         self.address, self.wait, self._inspect = address, wait, inspect
         self._thread = _Thread()
@@ -267,7 +267,7 @@ class Connections:
                 " (createdb --encoding=UTF8 --template=template0)"
             )
         with in_words(self.address, self.wait):
-            self._inspect(connection, self.address, self.wait)
+            self._inspect(connection, self.address)
         return PostgresSession(connection, pid, since)
 
 
@@ -334,10 +334,7 @@ def in_words(address: Address, wait: float) -> Generator[None]:
         if re.match("could not (extend|write|fsync)", _primary(error)):
             raise _write_error(where, error) from error
         if error.sqlstate == "NY001":
-            raise LedgerError(
-                f"{where} has ledger schema {_primary(error)}, and this version of neyman reads"
-                f" {RULES}: use the version that made it, or a newer one"
-            ) from error
+            raise other_format(where, _primary(error), VERSION) from error
         if error.sqlstate == "NY002":
             raise LedgerError(
                 f"{where} runs with fsync or full_page_writes off, and could forget what was spent"

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 
-from neyman.ledger.database import TABLES
+from neyman.ledger.database import TABLES, VERSION
 from neyman.ledger.postgres.event_rules import EVENT_RULES, LAST_EVENT
 from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE_BYTES
-
-RULES = 3
-"""The rules have this version. `check_pins` replaces the rules of version 2."""
 
 # Leave room for new versions of rows that each charge changes, so that no index changes.
 _STORED = {"purse": " WITH (fillfactor = 10)"}
@@ -152,8 +149,8 @@ _RULES = [
 ]
 
 _CHECKED = f"""
-    IF version <> {RULES} THEN
-        RAISE EXCEPTION '%', {RULES} USING ERRCODE = 'NY001';
+    IF version <> {VERSION} THEN
+        RAISE EXCEPTION '%', {VERSION} USING ERRCODE = 'NY001';
     END IF;"""
 
 _LOCKED = f"""{_CHECKED}
@@ -213,15 +210,7 @@ _BEGINNINGS = [
 ]
 
 
-def rules_of(name: str) -> list[str]:
-    """Return the statements that create the functions and triggers of a ledger with its tables."""
-    return _qualify(name, [*_RULES, *_BEGINNINGS])
-
-
 def schema_of(name: str) -> list[str]:
     """Return the statements that create a ledger in an existing schema."""
-    return _qualify(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
-
-
-def _qualify(name: str, statements: list[str]) -> list[str]:
+    statements = (*map(_table, TABLES), "CREATE TABLE @.turn ()", *_RULES, *_BEGINNINGS)
     return [statement.replace("@", f'"{name}"') for statement in statements]

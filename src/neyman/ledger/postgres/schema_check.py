@@ -1,10 +1,6 @@
 """Check that a ledger's tables and rules in PostgreSQL match this version.
 
 The check creates them once more, for the session alone, and compares both in the server's catalog.
-
-Functions of version 2 had no pinned search path. A writer could define their own ``=`` and undo a
-charge. The owner's first session replaces these functions in one transaction. Until then, everyone
-else is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from typing import Any
 
 from neyman.ledger.database import unlike
 from neyman.ledger.postgres.connection import Address, psycopg, sql
-from neyman.ledger.postgres.schema import rules_of, schema_of
+from neyman.ledger.postgres.schema import schema_of
 from neyman.ledger.postgres.statements import PIN
 from neyman.ledger.records import LedgerError
 
@@ -51,8 +47,8 @@ _UNLOGGED = (
     " AND relpersistence <> 'p'"
 )
 
-_FUNCTIONS = """SELECT p.proname, p.oid::regprocedure::text, p.prokind::text,
-    p.proconfig IS NOT DISTINCT FROM ARRAY[%s], pg_has_role(p.proowner, 'USAGE')
+_FUNCTIONS = """SELECT p.proname, p.oid::regprocedure::text,
+    p.proconfig IS NOT DISTINCT FROM ARRAY[%s]
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE n.nspname = %s ORDER BY p.proname"""
 
@@ -85,50 +81,21 @@ def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str,
     return things
 
 
-def check_pins(connection: psycopg.Connection[Any], address: Address, wait: float) -> None:
+def check_pins(connection: psycopg.Connection[Any], address: Address) -> None:
     """Refuse a ledger with a function whose search path is not pinned.
 
-    Instead, replace rules of version 2 if this session's role owns them.
+    In such a function, a writer could define their own ``=`` and undo a charge.
 
     Args:
         connection: a connection without an open transaction.
-        wait: seconds to wait for other writers before the rules are replaced.
     """
-    where, schema = address.shown, address.schema
-    rows = connection.execute(_FUNCTIONS, (PIN, schema)).fetchall()
-    names = {name for name, *_ in rows}
-    loose = [signature for _, signature, _, pinned, _ in rows if not pinned]
-    if not loose or not {"reading", "writing", "settled"} <= names:
+    rows = connection.execute(_FUNCTIONS, (PIN, address.schema)).fetchall()
+    loose = [signature for _, signature, pinned in rows if not pinned]
+    if not loose or not {"reading", "writing", "settled"} <= {name for name, *_ in rows}:
         return
-    if not any(name == "reserve" and kind == "p" for name, _, kind, _, _ in rows):
-        listed = "; ".join(f"ALTER FUNCTION {one} SET {PIN.replace('=', ' = ')}" for one in loose)
-        raise LedgerError(
-            f"{where} cannot be trusted: {len(loose)} of its functions have no pinned search path,"
-            " and a writer could take back what was spent. Let the owner of the schema run this in"
-            f" it, and then `neyman ledger verify`: {listed}"
-        )
-    if not all(owned for *_, owned in rows):
-        raise LedgerError(
-            f"{where} has rules of an earlier version, under which a writer could take back what"
-            " was spent. Let the owner of its functions open it with this version, which replaces"
-            " the rules, and then run `neyman ledger verify`"
-        )
-    _replace(connection, schema, wait)
-
-
-def _replace(connection: psycopg.Connection[Any], schema: str, wait: float) -> None:
-    with connection.transaction():
-        run = connection.execute
-        run(
-            "SELECT set_config('lock_timeout', %s, true),"
-            " set_config('synchronous_commit', 'on', true)",
-            (str(max(round(wait * 1000), 1)),),
-        )
-        run(sql(f'LOCK TABLE "{schema}".turn IN ACCESS EXCLUSIVE MODE'))
-        rows = run(_FUNCTIONS, (PIN, schema)).fetchall()
-        if all(pinned for *_, pinned, _ in rows):
-            return  # another session was first
-        for _, signature, *_ in rows:
-            run(sql(f"DROP ROUTINE {signature} CASCADE"), prepare=False)
-        for statement in rules_of(schema):
-            run(sql(statement), prepare=False)
+    listed = "; ".join(f"ALTER FUNCTION {one} SET {PIN.replace('=', ' = ')}" for one in loose)
+    raise LedgerError(
+        f"{address.shown} cannot be trusted: {len(loose)} of its functions have no pinned search"
+        " path, and a writer could take back what was spent. Let the owner of the schema run this"
+        f" in it, and then `neyman ledger verify`: {listed}"
+    )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, LiteralString, cast
 
-from neyman.ledger.database import Reservation, Store
+from neyman.ledger.database import VERSION, Reservation, Store
 from neyman.ledger.postgres.connection import (
     Address,
     Connections,
@@ -24,7 +24,7 @@ from neyman.ledger.postgres.connection import (
     in_words,
     sql,
 )
-from neyman.ledger.postgres.schema import RULES, schema_of
+from neyman.ledger.postgres.schema import schema_of
 from neyman.ledger.postgres.schema_check import check_pins, differences
 from neyman.ledger.records import LedgerError
 from neyman.ledger.turn import waited
@@ -128,7 +128,7 @@ class PostgreSQL(Store):
             self._rolled_back("nothing was written"),
             self._transaction(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-                f"SELECT {self._schema}.reading({RULES}), {self._path}",
+                f"SELECT {self._schema}.reading({VERSION}), {self._path}",
             ) as transaction,
         ):
             yield transaction
@@ -139,7 +139,8 @@ class PostgreSQL(Store):
         try:
             with self._transaction(
                 _WRITE,
-                f"SELECT {self._schema}.writing({RULES}, {round(self.wait * 1000)}), {self._path}",
+                f"SELECT {self._schema}.writing({VERSION}, {round(self.wait * 1000)}),"
+                f" {self._path}",
             ) as transaction:
                 yield transaction
         except Lost as lost:
@@ -186,7 +187,7 @@ class PostgreSQL(Store):
 
     def reserve_fast(self, asked: Reservation) -> int | None:
         session = self._connections.get()
-        values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
+        values = (VERSION, round(self.wait * 1000), *asked[:-1], *asked.line)
         try:
             with self._transaction(_WRITE) as transaction:
                 answer = transaction.session.connection.execute(self._reserve, values)

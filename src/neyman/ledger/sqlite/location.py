@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from neyman.ledger.chain import canonical_json, digest
-from neyman.ledger.database import Transaction, unlike
-from neyman.ledger.records import LedgerError
+from neyman.ledger.database import VERSION, Transaction, unlike
+from neyman.ledger.records import LedgerError, other_format
 from neyman.ledger.rows import Damage, fields, one_row, typed_field
 from neyman.ledger.sqlite.connection import FAILURES, SQLiteTransaction, apsw
 from neyman.ledger.sqlite.schema import SCHEMA
@@ -37,9 +37,6 @@ _NETWORK = frozenset((
 ))
 # fmt: on
 _LOCAL_FUSE = frozenset({"fuse.bindfs", "fuse.encfs", "fuse.fuse-overlayfs", "fuse.gocryptfs"})
-
-FILE_VERSION = 3
-"""The file of a SQLite ledger has this version. Version 2 has no location."""
 
 # Inside a text of an event, a backslash would precede the quotation marks.
 _CONFIRMS = """instr(line, '"kind":"location"') > 0"""
@@ -247,15 +244,6 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
     Args:
         db: a transaction whose queries all see the same state of the ledger.
     """
-    version = db.connection.pragma("user_version")
-    if version == 2:
-        raise LedgerError(
-            f"{path} was made by an earlier version of neyman and does not say where it belongs:"
-            " if this is its place and no other copy is used, confirm that with `neyman ledger"
-            f" confirm-location {path}`, which also brings it up to date"
-        )
-    if version != FILE_VERSION:
-        raise unknown_version(path, version)
     belongs, here = recorded(db), Location.of(path)
     if belongs.identity != here.identity:
         raise LedgerError(
@@ -266,20 +254,17 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
         )
 
 
-def unknown_version(path: Path, version: int) -> LedgerError:
-    """Return the error that refuses a file of another version."""
-    return LedgerError(
-        f"{path} has ledger schema {version}, and this version of neyman reads {FILE_VERSION}: use"
-        " the version that made it"
-    )
+def refuse_format(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a ledger of another format."""
+    if (version := connection.pragma("user_version")) != VERSION:
+        raise other_format(str(path), version, VERSION)
 
 
-def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
+def file_problems(db: SQLiteTransaction) -> list[str]:
     """List damage of a file, and differences of its tables and triggers from this version.
 
     Args:
         db: a transaction whose queries all see the same state of the ledger.
-        located: True if the file records its location.
     """
     problems = [
         f"the file is damaged: {text}"
@@ -295,7 +280,7 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
     )
     problems += unlike(here, ours)
     try:
-        return problems + (_location_problems(db) if located else [])
+        return problems + _location_problems(db)
     except (Damage, *FAILURES) as error:
         return [*problems, f"the locations cannot be read: {error}"]
 

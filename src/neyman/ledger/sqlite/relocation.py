@@ -1,4 +1,4 @@
-"""Confirm a new location of a SQLite ledger, and update older files.
+"""Confirm a new location of a SQLite ledger.
 
 During the change, no other process is connected to the file, under any name. All changes are in one
 transaction. If the process is killed, the ledger keeps its old location or has the confirmed one.
@@ -49,17 +49,16 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
     location.look(path)
     location.refuse_mount(path)
     connection = _exclusive_connection(path, wait)
-    db, version = SQLiteTransaction(connection), connection.pragma("user_version")
+    db = SQLiteTransaction(connection)
     try:
         try:
             here = location.Location.of(path)
-            belongs = location.recorded(db) if version == location.FILE_VERSION else None
-            if belongs and belongs.identity == here.identity:
+            belongs = location.recorded(db)
+            if belongs.identity == here.identity:
                 yield None
                 return
             _refuse_leftovers(db, path, belongs)
-            _update(connection, db, path, version)
-            report = audit(db, location.file_problems(db, belongs is not None), FAILURES)
+            report = audit(db, location.file_problems(db), FAILURES)
             if not report.ok:
                 raise LedgerError(
                     f"{path} does not verify, and its location was not confirmed:"
@@ -89,6 +88,7 @@ def _exclusive_connection(path: Path, wait: float) -> apsw.Connection:
             # while the connection is open. Two processes that wait for each other must release it.
             connection.pragma("locking_mode", "exclusive")
             refuse_other(connection, path)
+            location.refuse_format(connection, path)
             make_durable(connection, path)
             connection.execute("BEGIN EXCLUSIVE")
             return connection
@@ -105,28 +105,9 @@ def _exclusive_connection(path: Path, wait: float) -> apsw.Connection:
         time.sleep(random.uniform(0, 0.02))
 
 
-def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, version: int) -> None:
-    """Update the tables and rules of an older file."""
-    if version == location.FILE_VERSION:
-        return
-    if version != 2:
-        raise location.unknown_version(path, version)
-    for (name,) in db.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
-        db.run(f'DROP TRIGGER "{name}"')
-    own = apsw.Connection(":memory:")
-    own.execute(location.FILE_SCHEMA)
-    query = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' OR name = 'location'"
-    for (statement,) in own.execute(f"{query} ORDER BY type = 'trigger'").fetchall():
-        db.run(str(statement))
-    connection.execute(f"PRAGMA user_version = {location.FILE_VERSION}")
-
-
-def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Location | None) -> None:
-    """Refuse if the ledger, or a log of it, is visible in the old place.
-
-    ``belongs`` is the recorded location, or None in an older file.
-    """
-    before = Path(belongs.path) if belongs else path
+def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Location) -> None:
+    """Refuse if the ledger, or a log of it, is visible in the old place, ``belongs``."""
+    before = Path(belongs.path)
     if before != path and not _is_another(db, path, before):
         for suffix in _LOGS:
             _refuse_log(path, before.with_name(before.name + suffix))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from neyman.ledger.chain import digest, line_between
-from neyman.ledger.database import Reservation, Store
+from neyman.ledger.database import VERSION, Reservation, Store
 from neyman.ledger.records import LedgerError
 from neyman.ledger.sqlite import location
 from neyman.ledger.sqlite.connection import (
@@ -122,7 +122,7 @@ class SQLiteFile(Store):
                 connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
                 try:
                     make_durable(connection, self.path)
-                    version = f"PRAGMA user_version = {location.FILE_VERSION}"
+                    version = f"PRAGMA user_version = {VERSION}"
                     connection.execute(f"BEGIN; {location.FILE_SCHEMA} {MARK} {version}")
                     connection.execute("INSERT INTO event VALUES (1, ?, ?)", (line, digest))
                     location.Location.of(self.path, Path(name)).record(
@@ -225,6 +225,7 @@ class SQLiteFile(Store):
         opened = _Open(connection, file)
         try:
             refuse_other(connection, self.path)
+            location.refuse_format(connection, self.path)
             location.refuse_elsewhere(SQLiteTransaction(connection), self.path)
             trust(connection)
             make_durable(connection, self.path)

@@ -301,7 +301,7 @@ class TreeDecoder(Decoder):
     """
 
     def __init__(self, steps: int, scale: int, *, optimal: bool) -> None:
-        self._t, self._scale, self._optimal = 0, scale, optimal
+        self._t, self._scale = 0, scale
         self._ended: list[Real] = [np.zeros(())] * steps.bit_length()
         self._trust = tree_trust(steps.bit_length()) if optimal else None
 

@@ -72,7 +72,7 @@ def draft(
         tables=(),
         ledger=parts.LedgerPart.of(
             plan.dataset, currency, charged, charged_delta, throwaway=throwaway
-        ),
+        ).model_copy(update={"date": ""}),
         versions=versions(),
     )
     more = {"mechanism": mechanism.to_dict()} if plan.disjoint else {}

@@ -2,8 +2,7 @@
 
 There are four kinds: for a release, an estimate, a test, and a training run. Each has the fields of
 `BaseReceipt`. An absent field has its default and stays out of the JSON. Only `verify` refuses
-fields that no version writes. It compares the file itself with the fields that follow from the
-plan.
+extra fields. It compares the file itself with the fields that follow from the plan.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterator, KeysView, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -33,6 +33,19 @@ RECEIPT = "receipt.json"
 SCHEMA = "neyman-receipt/1"
 
 Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has no infinity
+
+
+def check_format(content: object, own: str) -> None:
+    """Raise ValueError for content of another format than ``own``."""
+    fields = cast(Mapping[str, Any], content if isinstance(content, Mapping) else {})
+    if fields.get("schema") != own:
+        versions = fields.get("versions")
+        said = cast(Mapping[str, Any], versions if isinstance(versions, Mapping) else {})
+        raise ValueError(
+            f"receipt has the format {fields.get('schema')!r:.80}, written by neyman "
+            f"{said.get('neyman')!r:.30}, and this version of neyman reads {own!r}: "
+            "nothing was changed; use the version that wrote it"
+        )
 
 
 class ReceiptPart(Strict):
@@ -91,7 +104,7 @@ class Scenario(ReceiptPart):
     rho: Ends
     power: Several[PowerPoint]
     curve: Several[PowerPoint]
-    posterior: Several[PosteriorPoint] = ()
+    posterior: Several[PosteriorPoint]
     no_limit: bool = False
 
 
@@ -124,9 +137,9 @@ class Guarantee(ReceiptPart):
     total_variation: Ends
     power: Several[PowerPoint]
     curve: Several[PowerPoint]
-    zcdp_route: RoutePart | None = None
-    posterior: Several[PosteriorPoint] = ()
-    scenarios: Several[Scenario] = ()
+    zcdp_route: RoutePart | None
+    posterior: Several[PosteriorPoint]
+    scenarios: Several[Scenario]
     outright: OutrightPart | None = None
     held: Several[str] = ()
 
@@ -135,7 +148,7 @@ class ReceiptUnit(ReceiptPart):
     """State the privacy unit."""
 
     protects: str
-    rows: int = 1
+    rows: int
 
 
 class MechanismPart(ReceiptPart):
@@ -143,7 +156,7 @@ class MechanismPart(ReceiptPart):
 
     query: str
     level: str
-    measure: str | None = None
+    measure: str
     count: int
     share: str
     cells: int | None
@@ -171,14 +184,14 @@ def _budget(given: object) -> PlanBudget:
 
 
 class ReceiptTable(ReceiptPart):
-    """Describe a published file of a table."""
+    """Describe a published file of a table. ``sha256`` is "" until the file is written."""
 
     query: str
     level: str
     path: str
     cells: int
     without_csv: str | None = None
-    sha256: str = ""
+    sha256: str
 
 
 class LedgerPart(ReceiptPart):
@@ -186,8 +199,8 @@ class LedgerPart(ReceiptPart):
 
     Args:
         charged: the amount. "nothing" for a call without a ledger, which has no account.
-        date: the UTC day on which the entry was reserved, as YYYY-MM-DD, by the machine's clock. ""
-            in receipts of earlier versions.
+        date: only for a release: the UTC day on which the entry was reserved, as YYYY-MM-DD, by the
+            machine's clock. It is "" before the charge, as the entry is.
         note: a warning, if nothing or a throwaway ledger was charged.
     """
 
@@ -226,6 +239,12 @@ class LedgerPart(ReceiptPart):
             charged_delta=str(charged_delta),
         )
         return part.model_copy(update={"throwaway": True}) if throwaway else part
+
+
+def _dated(part: LedgerPart) -> LedgerPart:
+    if "date" not in part.model_fields_set:
+        raise ValueError("it has no field 'date'")
+    return part
 
 
 class TableName(ReceiptPart):
@@ -310,12 +329,7 @@ class BaseReceipt(ReceiptPart):
         """
         if isinstance(content, cls):
             return content
-        if not isinstance(content, Mapping) or content.get("schema") != cls.SCHEMA:
-            schema = content.get("schema") if isinstance(content, Mapping) else content
-            raise ValueError(
-                f"receipt's schema = {schema!r:.80} must be {cls.SCHEMA!r}: "
-                "use the version of neyman that wrote it"
-            )
+        check_format(content, cls.SCHEMA)
         try:
             return cls.model_validate(dict(content))
         except ValidationError as error:
@@ -363,7 +377,8 @@ class Receipt(BaseReceipt):
     budget: Annotated[
         PlanBudget, PlainValidator(_budget), PlainSerializer(lambda budget: budget.to_dict())
     ]
-    tables: Several[ReceiptTable] = ()
+    tables: Several[ReceiptTable]
+    ledger: Annotated[LedgerPart, AfterValidator(_dated)]
     consistency: ReceiptConsistency | None = None
     clips: Several[ClipPart] = ()
     mechanism: dict[str, Any] | None = None
@@ -439,7 +454,7 @@ class StatisticReceipt(CallReceipt):
     arguments: dict[str, Any]
     dataset: str | None
     mechanism: dict[str, Any]
-    result: dict[str, Any] = Field(default_factory=dict[str, Any])
+    result: dict[str, Any]
 
 
 class EstimateReceipt(StatisticReceipt):

@@ -95,8 +95,11 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
     """
     try:
         content = json.loads(signature[:_MAX_KEY_FILE_BYTES])
-        if content["schema"] != _SCHEMA or content["algorithm"] != "ed25519":
-            raise SignatureError("is not one that this version reads")
+        if (content["schema"], content["algorithm"]) != (_SCHEMA, "ed25519"):
+            raise SignatureError(
+                f"the signature has the format {content['schema']!r:.80}, and this version of "
+                f"neyman reads {_SCHEMA!r}: nothing was changed; use the version that wrote it"
+            )
         public, mark = bytes.fromhex(content["public_key"]), bytes.fromhex(content["signature"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         text = " ".join(str(error).split())[:100]

@@ -55,7 +55,9 @@ def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[R
     if rows > LIMITS.csv_cells:
         large = {"without_csv": f"more than {LIMITS.csv_cells} cells"}
     return [
-        ReceiptTable(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
+        ReceiptTable(
+            query=query, level=level, path=f"{name}.{ending}", cells=rows, sha256="", **large
+        )
         for ending in (("parquet",) if large else ("parquet", "csv"))
     ]
 
@@ -103,30 +105,28 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
     return pyarrow.parquet.ParquetWriter(file, schema, store_schema=False)
 
 
-def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """Return a table with each text changed by ``safe``, by default as this version writes CSV."""
-    safe = safe or (lambda text: formula_free(escaped(text)))
-    columns = [_shown(column, safe) for column in table.columns]
-    return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
+def csv_form(table: pa.Table) -> pa.Table:
+    """Return a table with each text as the CSV has it."""
+    columns = [_shown(column) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=[_safe(name) for name in table.column_names])
 
 
-def _shown(
-    column: pa.Array | pa.ChunkedArray, safe: Callable[[str], str]
-) -> pa.Array | pa.ChunkedArray:
+def _shown(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         parts = [
-            pa.DictionaryArray.from_arrays(chunk.indices, _shown(chunk.dictionary, safe))
+            pa.DictionaryArray.from_arrays(chunk.indices, _shown(chunk.dictionary))
             for chunk in column.chunks
         ]
         return pa.chunked_array(parts, kind)
     if not pa.types.is_string(kind):
         return column
-    texts = [text if text is None else safe(text) for text in column.to_pylist()]
+    texts = [text if text is None else _safe(text) for text in column.to_pylist()]
     return pa.array(texts, pa.string())
 
 
-def formula_free(text: str) -> str:
-    """Return a text, with an apostrophe in front if a spreadsheet would read a formula."""
+def _safe(text: str) -> str:
+    """Escape control characters, and put an apostrophe before a spreadsheet's formula."""
+    text = escaped(text)
     formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
     return f"'{text}" if formula else text

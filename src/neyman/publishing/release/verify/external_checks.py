@@ -81,8 +81,7 @@ def check_published(case: Case, ledger: str | Path) -> str:
     for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
         if Fraction(str(said[name])) != own:
             raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
-    if "date" in said:  # receipts of earlier versions have none
-        same("ledger.date", entry.created[:10], said["date"])
+    same("ledger.date", entry.created[:10], said["date"])
     hashes = {"receipt.json": hashlib.sha256(case.content).hexdigest()}
     hashes |= {one["path"]: one["sha256"] for one in case.receipt["tables"]}
     for path, own in hashes.items():

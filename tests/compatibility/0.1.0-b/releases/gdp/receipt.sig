@@ -1,6 +1,0 @@
-{
- "schema": "neyman-signature/1",
- "algorithm": "ed25519",
- "public_key": "d00a213b09c8e0549b101d357d972f6c914ff88279585ec9fa5454a543efc94f",
- "signature": "4968b487173411f60b8d4a5f92e6980ee6a615ecda1e81338520a578a4247a6752f53ad02498cb91bcd2e0caf068210b25cdd245653f5c28aed8efa139516e0b"
-}

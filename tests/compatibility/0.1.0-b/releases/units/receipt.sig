@@ -1,6 +1,0 @@
-{
- "schema": "neyman-signature/1",
- "algorithm": "ed25519",
- "public_key": "d00a213b09c8e0549b101d357d972f6c914ff88279585ec9fa5454a543efc94f",
- "signature": "e6c5cbdfdac01731ff88f11e5f8b1b3c1b3b126083291cec7cb3d08b51105508c7541fb5cc524664fbc7103f984e1b63ed20d62eb14057b7d613865011e32e07"
-}

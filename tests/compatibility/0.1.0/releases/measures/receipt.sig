@@ -1,6 +1,0 @@
-{
- "schema": "neyman-signature/1",
- "algorithm": "ed25519",
- "public_key": "fae3a5c48e5b86c4e88672cc53de73a466d40733d7a73621cbc6b4c09491052c",
- "signature": "7a29fe1cac485b987bb0355e326878e22d1bd9cc4c2c098c07216f0d612abe6331396c9ab971ad26e436475ba4d0494e61574f90479c425aa945d9d6370ecd04"
-}
