@@ -13,17 +13,6 @@ from neyman.mechanisms.description import UNLESS_NORM, exact_variance
 from neyman.numerics import check
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limit the shift, as an integer and relative to sigma."""
-
-    shift_units: int = 10**13  # one privacy unit may move a number of a table by 10^12
-    mu_squared: int = 10**12
-
-
-LIMITS = Limits()
-
-
 @dataclass(frozen=True, init=False)
 class RoundedGaussian(Mechanism):
     """Add normal noise of standard deviation sigma to integers, and round to integers.
@@ -77,7 +66,7 @@ class RoundedGaussian(Mechanism):
                 raise ValueError("give at most one of sensitivity= and squared_norm=")
             squared_norm = check.integer("squared_norm", squared_norm, 1)
         squared = moved**2 if squared_norm is None else squared_norm
-        if squared > LIMITS.shift_units**2 or squared > LIMITS.mu_squared * exact:
+        if squared > 10**26 or squared > 10**12 * exact:
             raise ValueError(
                 f"the squared shift {squared} must be at most 1e26, and at most 1e12 sigma^2: "
                 "count in larger units, or add more noise"

@@ -16,7 +16,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -27,17 +26,6 @@ from neyman.noise.rejection import uniform
 from neyman.noise.weighted_choice import Ring, ringed_choice, weighted_choice
 
 Lanes = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Hold the extent of the first search around the quantile, and the factor of its growth."""
-
-    first_ring_bits: int = 48  # the weight outside the first ring is below 2^-48
-    ring_growth: int = 4  # factor of the score limit for the next ring
-
-
-LIMITS = Limits()
 
 
 def runs(
@@ -113,8 +101,8 @@ def draw_sorted_quantile(
         values: all rows within ``ends``, rising, with ties.
     """
     cells: list[tuple[int, int]] = []
-    # A bit counts as 7 / 10, more than log 2.
-    reach = ((ends[1] - ends[0] + 1).bit_length() + LIMITS.first_ring_bits) * 7 // 10
+    # The weight outside the first ring is below 2^-48. A bit counts as 7 / 10, more than log 2.
+    reach = ((ends[1] - ends[0] + 1).bit_length() + 48) * 7 // 10
     first = -(-reach * level.denominator * rate.denominator // rate.numerator)
     rings = _rings(values, ends, level, first, cells)
     chosen = ringed_choice(rings, rate / level.denominator, bits)
@@ -161,4 +149,4 @@ def _rings(
         cells += [(first, points) for first, points, _ in ring]
         beyond = (high - low + 1) - (stop - start)
         yield Ring([score for *_, score in ring], [p for _, p, _ in ring], beyond, cut + 1)
-        cut *= LIMITS.ring_growth
+        cut *= 4

@@ -7,7 +7,6 @@ the digits leave two answers, more of both are computed, without floating-point 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -18,26 +17,13 @@ from neyman.noise.real_noise import UniformReal
 from neyman.numerics.roots import bisect_integers
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Hold the precision of probabilities, and the largest rate of one Poisson draw."""
-
-    first_digits: int = 40  # enough for 64 bits, plus the loss over a million terms
-    word_digits: int = 20  # digits per 64 bits
-    guard_digits: int = 20  # digits in addition to twice the digits of gamma, for differences
-    poisson_rate: int = 32  # largest rate of one Poisson draw; larger rates use sums
-
-
-LIMITS = Limits()
-
-
 def draw_poisson(mean: Fraction, bits: Bits) -> int:
     """Draw a number of runs from the Poisson distribution, in a time proportional to the mean.
 
     Args:
         mean: E[K], above 0.
     """
-    parts = -(-mean // LIMITS.poisson_rate)
+    parts = -(-mean // 32)
     return sum(_draw(lambda e: _poisson(mean / parts, e), 0, bits) for _ in range(parts))
 
 
@@ -60,14 +46,14 @@ Law = tuple[Pair, Callable[[int], Pair]]
 
 
 def _draw(law: Callable[[Enclosures], Law], start: int, bits: Bits) -> int:
-    uniform, digits = UniformReal(bits), LIMITS.first_digits
+    uniform, digits = UniformReal(bits), 40  # for 64 bits, and the loss over a million terms
     while True:
         numbers = Enclosures(digits)
         answer = _inverse(numbers, *law(numbers), start, uniform)
         if answer is not None:
             return answer
         uniform.refine()
-        digits += LIMITS.word_digits
+        digits += 20
 
 
 def _inverse(
@@ -108,7 +94,7 @@ def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
 
     The bounds have ``digits`` decimal places.
     """
-    fine = Enclosures(2 * digits + LIMITS.guard_digits)
+    fine = Enclosures(2 * digits + 20)  # for differences
     target = fine.of(mean)
 
     def at(n: int) -> Pair:

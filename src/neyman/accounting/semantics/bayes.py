@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
@@ -52,16 +51,6 @@ EPSILON_GAPS = np.geomspace(1e-4, 1.0, 40)
 ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # first orders, relative to zCDP's best
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limit the search for minima."""
-
-    zoom_points: int = 9  # points in the bracket of a minimum
-    zooms: int = 12  # largest number of zooms
-    flat_log_width: float = 1e-11  # if the logarithm changes less in a bracket, the search ends
-
-
-LIMITS = Limits()
 BRACKET_WIDTHS = 10.0 ** np.arange(0, -11, -1)  # widths of the brackets that certify a lower bound
 
 
@@ -521,16 +510,14 @@ def _row_minima(value: Callable[[Array], Array], points: Array) -> tuple[Array, 
     """
     rows = np.arange(len(points))
     least, place = np.full(len(points), np.inf), points[:, 0]
-    for _ in range(LIMITS.zooms):
+    for _ in range(12):
         values = value(points)
         best = np.argmin(values, axis=1)
         better = values[rows, best] < least
         least = np.where(better, values[rows, best], least)
         place = np.where(better, points[rows, best], place)
         left, right = np.maximum(best - 1, 0), np.minimum(best + 1, points.shape[1] - 1)
-        if np.all(
-            np.maximum(values[rows, left], values[rows, right]) - least < LIMITS.flat_log_width
-        ):
+        if np.all(np.maximum(values[rows, left], values[rows, right]) - least < 1e-11):
             break
-        points = np.linspace(points[rows, left], points[rows, right], LIMITS.zoom_points, axis=1)
+        points = np.linspace(points[rows, left], points[rows, right], 9, axis=1)
     return least, place

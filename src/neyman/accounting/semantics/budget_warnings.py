@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from scipy.special import ndtr, ndtri
 
 from neyman.accounting.semantics.budget import PlanBudget
 from neyman.accounting.semantics.digits import plain
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Hold the level, power, and delta from which a budget counts as large."""
-
-    level: float = 0.05
-    # From this power at the level on, a release protects almost nothing.
-    power: float = 0.95
-    # A larger delta is large: guarantees for 10,000 people or more use a smaller one.
-    delta: Fraction = Fraction(1, 10**4)
-
-
-LIMITS = Limits()
 
 
 def budget_warnings(budget: PlanBudget) -> tuple[str, ...]:
@@ -33,15 +18,16 @@ def budget_warnings(budget: PlanBudget) -> tuple[str, ...]:
     numbers = budget.numbers
     warnings: list[str] = []
     text = " and ".join(f"{name} = {plain(value)}" for name, value in numbers.items())
-    power = float(ndtr(ndtri(LIMITS.level) + budget.rough_mu))
-    if power >= LIMITS.power:
+    power = float(ndtr(ndtri(0.05) + budget.rough_mu))
+    if power >= 0.95:  # a release protects almost nothing
         claims = "nearly every true claim" if power > 0.995 else f"about {power:.0%} of true claims"
         warnings.append(
             f"The budget {text} protects almost nothing: at a 5% false positive rate, an attacker "
             f"could confirm {claims}. The redistricting data of the 2020 Census spent zcdp = 2.63, "
             "which allows about 74%. Choose a smaller budget."
         )
-    if numbers.get("delta", Fraction(0)) > LIMITS.delta:
+    # Guarantees for 10,000 people or more use a smaller delta.
+    if numbers.get("delta", Fraction(0)) > Fraction(1, 10**4):
         delta = plain(numbers["delta"])
         warnings.append(
             f"The budget's delta = {delta} is large: a release that published each record in full "

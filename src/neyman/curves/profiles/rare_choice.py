@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -28,19 +27,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 RULE_PRIORITY = 75
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits that decide when rare draws are bounded separately."""
-
-    probability: float = 1e-6  # largest probability of another draw, for narrow bounds
-    # Largest m, as a share of delta, power, and 1 - power, for which the likely losses suffice.
-    mass_share: float = 1e-9
-    least_log_level: float = -1e300  # a level below it is 0
-
-
-LIMITS = Limits()
 
 
 class RareChoiceProfile(Profile):
@@ -70,7 +56,7 @@ class RareChoiceProfile(Profile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Return bounds on log power at many levels."""
         levels = np.asarray(log_levels, float)
-        finite = np.maximum(levels, LIMITS.least_log_level)
+        finite = np.maximum(levels, -1e300)  # a level below it is 0
         raised = (finite + 2 * self._rare) + 4 * UNIT * (1 + np.abs(finite))
         raised = np.minimum(np.where(finite > levels, levels, raised), 0.0)
         low, high = self._likely.log_powers(levels)[0], self._likely.log_powers(raised)[1]
@@ -103,7 +89,7 @@ class RareChoiceProfile(Profile):
         """
         high = self._move_up(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
-        large = self._rare > LIMITS.mass_share * least
+        large = self._rare > 1e-9 * least  # else the likely losses suffice
         if large.any():
             below, above = ask(self._sum, np.asarray(places)[large])
             low[large], high[large] = intersection(low[large], high[large], below, above)
@@ -123,7 +109,7 @@ def _rare(composition: Composition) -> Profile | None:
             rare.append(count * math.fsum(w for w, x in loss.parts if x is not part))
         likely.append((part, count))
     most = math.fsum(rare) * (1 + 8 * UNIT)
-    if not 0 < most <= LIMITS.probability:
+    if not 0 < most <= 1e-6:  # else the bounds are wide
         return None
 
     def sum_profile() -> Profile:

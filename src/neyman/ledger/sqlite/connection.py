@@ -28,17 +28,6 @@ OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 """These connections of this process must not be used after a fork."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Hold the pause of a waiting writer, and the size at which the log is merged into the file."""
-
-    pause_seconds: float = 0.001
-    log_pages: int = 4000  # 16 MB; a commit beyond them merges the log into the file
-
-
-LIMITS = Limits()
-
-
 @dataclass(frozen=True, slots=True)
 class SQLiteTransaction:
     """Hold the open transaction of a connection."""
@@ -111,7 +100,7 @@ def make_durable(connection: apsw.Connection, path: Path) -> None:
     connection.pragma("synchronous", "full")
     connection.pragma("fullfsync", True)  # macOS: fsync alone does not reach the disk
     connection.pragma("foreign_keys", True)
-    connection.pragma("wal_autocheckpoint", LIMITS.log_pages)
+    connection.pragma("wal_autocheckpoint", 4000)  # 16 MB: then a commit merges the log
 
 
 def _patience(wait: float) -> Callable[[int], bool]:
@@ -127,7 +116,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
         now = time.monotonic()
         if tries == 0:
             deadline = now + wait
-        time.sleep(random.uniform(0, LIMITS.pause_seconds))
+        time.sleep(random.uniform(0, 0.001))
         return now < deadline
 
     return again

@@ -28,17 +28,6 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limit the variance of a stream's integer noise."""
-
-    least_variance: int = 1 << 10  # of the integer noise: below, rounding costs more than 0.3%
-    variance: int = 1 << 100
-
-
-LIMITS = Limits()
-
-
 @dataclass(frozen=True, init=False)
 class MatrixMechanism(Mechanism):
     """Release C x plus integer noise, and decode it into queries of the stream x.
@@ -98,7 +87,8 @@ class MatrixMechanism(Mechanism):
         name, given = ("sigma", sigma) if sigma is not None else ("sigma_squared", sigma_squared)
         exact = check.exact(name, given)
         squared = exact**2 if sigma is not None else exact
-        if exact <= 0 or not LIMITS.least_variance <= squared * STRATEGY_UNIT**2 <= LIMITS.variance:
+        # Below a variance of 2^10, rounding costs more than 0.3%.
+        if exact <= 0 or not 1 << 10 <= squared * STRATEGY_UNIT**2 <= 1 << 100:
             raise ValueError(
                 f"{name} = {given!r}: sigma must be from 1/2048 to 2^34, so that integers in units "
                 "of 1 / 65536 hold the noise; count x in other units"

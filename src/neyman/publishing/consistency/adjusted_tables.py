@@ -28,17 +28,6 @@ Z90 = 1.6448536269514722
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Hold the least variance of noise, and the largest integer up to which doubles are exact."""
-
-    least_variance: float = 1e-60  # noise too small to see still counts as noise
-    exact_integer: float = 2.0**53  # doubles hold all integers up to here
-
-
-LIMITS = Limits()
-
-
-@dataclass(frozen=True)
 class ConsistentTable:
     """Represent one consistent table. Arrays are flat, in declared order.
 
@@ -124,7 +113,7 @@ def consistent_tables(
             for m in family.members
         }
         sizes = (float(np.abs(values.astype(float)).sum()) for values, _ in pairs.values())
-        if max(sizes) > LIMITS.exact_integer:
+        if max(sizes) > 2.0**53:
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
         fitted, rest = _fit_family(family, pairs, method, plan.rounded)
@@ -199,9 +188,7 @@ def _fit_family(
     rounded: bool,
 ) -> tuple[dict[Name, ConsistentTable], float]:
     variances = {
-        name: max(standard_error(noise, rounded=rounded) ** 2, LIMITS.least_variance)
-        if noise
-        else 0.0
+        name: max(standard_error(noise, rounded=rounded) ** 2, 1e-60) if noise else 0.0
         for name, (_, noise) in pairs.items()
     }
     margins = family.margins(variances)

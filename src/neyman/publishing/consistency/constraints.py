@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Hold the largest matrix to decompose in full, and when constraints count as met."""
-
-    dense_entries: int = 1_000_000  # the most entries of a matrix to decompose in full
-    relative_residual: float = 1e-6  # constraints that miss by more contradict each other
-    steps_per_row: int = 20  # steps of the iterative solver, per row
-
-
-LIMITS = Limits()
-
-
-@dataclass(frozen=True)
 class ConsistentFit:
     """Represent the result of `least_squares`.
 
@@ -82,18 +70,14 @@ def least_squares(
     # Scaling a constraint does not change it. Constraints of equal length are solved more exactly.
     lengths = np.where(lengths > 0, lengths, 1.0)
     scaled = sparse.csr_array(sparse.diags_array(1 / lengths) @ scaled)
-    small = len(right) * len(noisy) <= LIMITS.dense_entries
-    solve, factors = (
-        _dense(scaled.toarray())
-        if small
-        else _sparse(scaled, LIMITS.steps_per_row * max(scaled.shape))
-    )
+    small = len(right) * len(noisy) <= 1_000_000
+    solve, factors = _dense(scaled.toarray()) if small else _sparse(scaled, 20 * max(scaled.shape))
     fitted = noisy.copy()
     for _ in range(3):  # repeat for the rounding residual
         fitted += spread * solve((right - matrix @ fitted) / lengths)
     off = np.abs(right - matrix @ fitted)
     size = 1 + np.abs(right) + abs(matrix) @ np.abs(fitted)
-    if (off > LIMITS.relative_residual * size).any():
+    if (off > 1e-6 * size).any():  # constraints that miss by more contradict each other
         worst = int(np.argmax(off / size))
         raise ValueError(
             f"A x = b cannot be met: row {worst} misses by {off[worst]:.3g}; the constraints "

@@ -18,18 +18,6 @@ from neyman.publishing.consistency.margins import Margins
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Hold the residual and the number of steps at which the search for nonnegative values ends."""
-
-    relative_tolerance: float = 1e-9
-    relative_rounding: float = 1e-14  # relative to the largest value; rounding limits each step
-    steps: int = 5_000
-
-
-LIMITS = Limits()
-
-
-@dataclass(frozen=True)
 class Nonnegative:
     """Represent tables that add up and have no negative cell.
 
@@ -61,12 +49,9 @@ def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
     scale = {i: 1 / margins.margins[i].variance for i in lifted}
     lift = {i: np.zeros_like(values[i]) for i in lifted}
     point, speed = dict(lift), 1.0
-    enough = max(
-        LIMITS.relative_tolerance,
-        LIMITS.relative_rounding * max(_largest(table) for table in values),
-    )
+    enough = max(1e-9, 1e-14 * max(_largest(table) for table in values))
     fitted, residual, steps = list(values), 0.0, 0
-    while steps < LIMITS.steps:
+    while steps < 5_000:
         raised = [y + point[i] if i in point else y for i, y in enumerate(values)]
         fitted = margins.fit(raised)
         steps += 1

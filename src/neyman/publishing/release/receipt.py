@@ -6,7 +6,6 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, reduce
 from operator import add
@@ -31,16 +30,6 @@ from neyman.publishing.plan.scenarios import concerning, moved, moves_total, usu
 from neyman.publishing.release import receipt_format as parts
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limit the number of points of a receipt's curve."""
-
-    curve_points: int = 60
-
-
-LIMITS = Limits()
 
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
@@ -158,7 +147,7 @@ def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
     with question_meter(OPERATIONS_LIMITS.batches):  # one question: its parts share their engines
         curve = mechanism.tradeoff()
         # Levels are dense at both ends, since the curve is steep there.
-        levels = ndtr(np.linspace(-3.75, 3.75, LIMITS.curve_points)).tolist()
+        levels = ndtr(np.linspace(-3.75, 3.75, 60)).tolist()
         powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
         return _Answers(
             _points((level, powers[level]) for level in levels),
