@@ -18,7 +18,7 @@ from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.column import key_text
 
 KEY = bytes(range(18))
-NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?")
+NUMBER = re.compile(r"-?([0-9]{1,120}(\.[0-9]{0,120})?|\.[0-9]{1,120})([eE][-+]?[0-9]{1,4})?")
 INFINITE = ("inf", "Inf", "infinity", "Infinity")
 BOOLEAN = {
     "true": ("true", "True", "TRUE", "t", "T"),

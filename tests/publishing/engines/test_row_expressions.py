@@ -612,6 +612,9 @@ UNZONED = pa.table({"d": pa.array([0], pa.timestamp("us")), "k": ["x"]})
         (TYPED, {"where": "hour(d) > 3"}, "a timestamp and a text have one"),
         (UNZONED, {"where": "d", "type": "boolean"}, "read it as 'boolean'"),
         (UNZONED, {"keys": ["2024-01-31T00:00"], "by": "d"}, "is not a day such as '2024-12-31'"),
+        (TYPED, {"keys": ["2024-01"], "by": "d"}, "period(d, 'month')"),
+        (TYPED, {"keys": ["2023-02-29"], "by": "d"}, "is not a day such as '2024-12-31'"),
+        (TYPED, {"keys": [20240131], "by": "d"}, "'20240131' is not a day"),
         (UNZONED, {"integer": True, "sum": "d"}, "holds dates, which do not add up"),
         (UNZONED, {"id": "d"}, "has type timestamp"),
     ],
@@ -632,6 +635,23 @@ def test_what_a_timestamp_cannot_be_is_refused_by_its_type(table, sections, reas
     plan = a_plan(columns=columns, query=[query], unit=unit, **where)
     with pytest.raises(DataError, match=re.escape(reason)):
         check_schema(plan, open_table(table, rows=False))
+
+
+@pytest.mark.parametrize("table", [TYPED, UNZONED])
+def test_a_key_that_is_no_day_may_stand_for_the_unlisted_days_alone(table):
+    """In a column and in a level: any other such key would be charged for, and match nothing."""
+    keys, level = ["2024-01-31", "other"], {"place": {"levels": ["d"]}}
+    for unknown in ("other", "drop"):
+        own = {"d": {"keys": keys, "unknown": unknown}}
+        by = {"query": [{"name": "q", "measure": "count", "by": ["d"], "share": 1}]}
+        at = {"query": [{"name": "q", "measure": "count", "at": ["d"], "share": 1}]}
+        levels = {"place": {**level["place"], "keys": [[key] for key in keys], "unknown": unknown}}
+        for plan in (a_plan(columns=own, **by), a_plan(columns={}, hierarchy=levels, **at)):
+            if unknown == "other":
+                check_schema(plan, open_table(table, rows=False))
+                continue
+            with pytest.raises(DataError, match="'other' is not a day such as '2024-12-31'"):
+                check_schema(plan, open_table(table, rows=False))
 
 
 def test_a_zone_is_a_part_of_the_plan_and_of_its_hash():

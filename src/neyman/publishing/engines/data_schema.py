@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,11 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
     for name in names:
         if (hierarchy := levels.get(name)) is not None:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
-            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
+            keys = dict.fromkeys(
+                hierarchy.key(name, row[depth])
+                for place, row in enumerate(hierarchy.rows)
+                if place != hierarchy.unknown
+            )
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
             check_key_type(name, schema[name], kind, advice)
             _check_keys(name, schema[name], kind, keys)
@@ -167,7 +172,8 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
         else:
             advice = "write the keys as whole numbers or as true and false, without quotes"
             check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
-            _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+            keys = (key for place, key in enumerate(column.keys) if place != column.unknown)
+            _check_keys(column.name, kind, column.kind, map(key_text, keys))
 
 
 def _check_number(name: str, kind: dt.DataType) -> None:
@@ -226,8 +232,16 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
             )
         if kind.is_timestamp() and name != plan.unit.id:
             kinds[name] = dt.date
-            _check_days(plan, name)
     return kinds
+
+
+def _is_day(key: str) -> bool:
+    if _DAY.fullmatch(key) is None:
+        return False
+    try:
+        return bool(date.fromisoformat(key))
+    except ValueError:
+        return False
 
 
 def _reads_days(plan: Plan, name: str) -> bool:
@@ -235,16 +249,6 @@ def _reads_days(plan: Plan, name: str) -> bool:
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
     level = any(name in one.levels for one in plan.hierarchies)
     return dates or level or any(one.kind == "text" for one in keyed)
-
-
-def _check_days(plan: Plan, name: str) -> None:
-    for column in plan.columns:
-        for key in map(key_text, column.keys if column.name == name else ()):
-            if not _DAY.fullmatch(key):
-                raise DataError(
-                    f"data column {name!r} holds timestamps, which are counted by their days, and "
-                    f"the public key {key!r} is not a day such as '2024-12-31'"
-                )
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
@@ -298,6 +302,12 @@ def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice:
 
 def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
     for key in texts:
+        if kind.is_date() and not _is_day(key):
+            raise DataError(
+                f"data column {name!r} holds dates or timestamps, which are counted by their "
+                f"days, and the public key {key!r} is not a day such as '2024-12-31'; for months, "
+                f"derive a column: period({name}, 'month')"
+            )
         if kind.is_date():
             fits = keys == "text"
         elif kind.is_boolean():

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -131,9 +131,16 @@ def _unknown(value: object) -> str | int | bool | Fraction:
     return _key(value)
 
 
+def _day_text(value: object) -> object:
+    """Return the key of a day, as TOML writes days; any other value unchanged."""
+    is_day = isinstance(value, date) and not isinstance(value, datetime)
+    return value.isoformat() if is_day else value
+
+
 def _key(value: object) -> str | int | bool:
+    value = _day_text(value)
     if not isinstance(value, (str, int)):
-        raise ValueError("must be text, a whole number or true/false")
+        raise ValueError("must be text, a whole number, true/false, or a day such as 2024-12-31")
     if value == "":
         raise ValueError("must not be blank: a blank looks like a missing value")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -162,6 +169,20 @@ def _name(value: str) -> str:
         raise ValueError(
             f"must be 1 to {LIMITS.name_letters} letters, digits, '_', '-' or blanks, since "
             "files are named after it"
+        )
+    return value
+
+
+def is_reserved(name: str) -> bool:
+    """Return True if Windows takes a name for a device, with any extension."""
+    return re.fullmatch(r"(con|prn|aux|nul|(com|lpt)[0-9]) *", name, re.IGNORECASE) is not None
+
+
+def _portable(value: str) -> str:
+    if is_reserved(value):
+        raise ValueError(
+            f"is the name of a device on Windows, and files are named after it; add a word, such "
+            f"as '{value.strip()} 1'"
         )
     return value
 
@@ -273,9 +294,10 @@ DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Zone = Annotated[str, AfterValidator(_zone)]
+FileName = Annotated[Name, AfterValidator(_portable)]
 Names = Several[Name]
 Texts = Several[Text]
-PublicRows = Several[Several[str]]
+PublicRows = Several[Several[Annotated[str, BeforeValidator(_day_text)]]]
 RowCount = Annotated[int, Field(ge=1, le=SHIFTS_LIMITS.rows)]
 
 
@@ -578,7 +600,7 @@ class KeyPart(Strict):
 class QueryPart(Strict):
     """Define one measure, by public columns, at one or more levels."""
 
-    name: Name = Field("", description="a name for the tables of this query")
+    name: FileName = Field("", description="a name for the tables of this query")
     title: Line | None = Field(
         None, description="what a report calls its tables, such as 'People by county and sex'"
     )
@@ -765,7 +787,7 @@ class PlanDocument(Strict):
         alias="schema",
         description="2, the version of this format; in version 1, 0 replaces a missing number",
     )
-    name: Name = Field(description="a name for the plan")
+    name: FileName = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
     publisher: Line | None = Field(
@@ -956,5 +978,5 @@ def show(value: object) -> str:
     elif isinstance(value, bool):
         text = str(value).lower()
     else:
-        text = str(value) if isinstance(value, Decimal) else repr(value)
+        text = str(value) if isinstance(value, (Decimal, date, time)) else repr(value)
     return check.shortened(text)

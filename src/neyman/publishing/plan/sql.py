@@ -17,7 +17,7 @@ from neyman.extras import require
 from neyman.numerics import check
 from neyman.publishing.plan.derived import Derived, column_types
 from neyman.publishing.plan.hierarchy import ALL, CROSSED
-from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, suggest
+from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, is_reserved, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
@@ -336,7 +336,7 @@ class _Translator:
         if not _NAME.fullmatch(text) or not alias:
             text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
         name, number = text, 1
-        while name.casefold() in taken:
+        while name.casefold() in taken or is_reserved(name):
             name, number = f"{text}_{number + 1}", number + 1
         taken.add(name.casefold())
         self.places[name] = self.source.place(tree)
