@@ -131,7 +131,7 @@ def a_plan(bounded=False):
     ]  # fmt: skip
     query += [
         {"name": f"sum_{name}", "measure": "variance" if name == "n" else "sum", "column": name2,
-         "clip": [-9, 12], "share": share, **both}
+         "clip": [-(10**8), 10**8 + 1] if name == "n" else [-9, 12], "share": share, **both}
         for name, name2 in [(name, f"{name}2") for name, _ in sums]
     ]  # fmt: skip
     columns = {

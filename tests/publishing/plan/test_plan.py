@@ -623,6 +623,26 @@ unknown = 2024-01-31"""
         Plan.from_dict({**SMALL, "schema": 2, **sections, "columns": wrong})
 
 
+@pytest.mark.parametrize("measure", ["variance", "standard_deviation", "mean", "sum"])
+def test_a_clip_of_a_hundred_million_units_needs_no_most_rows(measure):
+    """A wider one is refused with the remedy, and taken with it; a square has 62 bits at most."""
+
+    def made(clip, **more):
+        query = {"measure": measure, "column": "x", "clip": clip, "share": 1}
+        column = {"x": {"decimals": 2}}
+        document = {**SMALL, "schema": 2, "columns": column, "query": [query], **more}
+        return Plan.from_dict(document).calibrated()
+
+    for clip in ([84, 1544], [0, 10**6], [-(10**6), 10**6], [10**6, 2 * 10**6]):
+        assert made(clip)
+    with pytest.raises(PlanError, match="declare the table's most_rows"):
+        made([0, 10**9])
+    assert made([0, 10**7], most_rows=10**6)
+    if measure in ("variance", "standard_deviation"):
+        with pytest.raises(PlanError, match=r"at most 2\^31 from the middle of the clip"):
+            made([0, 10**8], most_rows=10**6)
+
+
 def test_several_problems_are_told_at_once(folder):
     data = changed("query.0.at", ["sate"])
     data["query"][1]["by"] = ["rac"]

@@ -300,7 +300,8 @@ def quotient(number: Value, k: int) -> Value:
     """Return the quotient of an integer by a positive integer k, rounded down.
 
     The caller ensures that the number is within +-2^53, or that k is a multiple of a million and
-    the quotient is within +-2^38. Then the result is exact.
+    the quotient is within +-2^38, or that k is a power of two and the quotient is within +-2^53.
+    Then the result is exact.
     """
     # The dividend is exactly divisible, so rounding the double of the quotient is exact.
     return ((number - remainder(number, k)) / k).round().cast("int64")
