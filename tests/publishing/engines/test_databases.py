@@ -33,6 +33,7 @@ from test_row_expressions import (
     plain,
     texts_of,
     timed,
+    written,
 )
 from test_row_expressions import TABLE as TABLE_OF_TEXTS
 from test_row_expressions import a_plan as expression_plan
@@ -325,12 +326,14 @@ def test_timestamps_on_a_server_have_the_days_and_hours_of_python(server):
     for name, kind, zone in (
         ("local", "timestamp", None),
         ("instants", "timestamptz", "Asia/Gaza"),
+        ("written", "text", "Asia/Gaza"),
     ):
         table = timed("us", zone and "UTC", seconds)
         with psycopg.connect(owner, autocommit=True) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(f"CREATE TABLE hospital.{name} (n int, d {kind}, k text)")
-            rows = [(row["n"], row["d"].isoformat(), row["k"]) for row in in_python(table)]
+            given = written(table).to_pylist() if name == "written" else in_python(table)
+            rows = [(row["n"], str(row["d"]), row["k"]) for row in given]
             rows += [(-1, "infinity", "x"), (-2, "-infinity", "x"), (-3, "4000-01-01 BC", "x")]
             given = f"INSERT INTO hospital.{name} VALUES (%s, %s, %s)"
             connection.cursor().executemany(given, rows)

@@ -536,7 +536,7 @@ WORSE = [
     ("query.1.clip", [0, 10**14], ["query[1].clip", "within"]),
     ("query.1.clip", [0, 10**11], ["query[1].clip", "2^62", "most_rows", "5000000000000"]),
     ("query.1.clip", [0, 10**10], ["query[1].clip", "5 rows could move", "5000000000000"]),
-    ("query.2.clip", [0, 10**7], ["query[2].clip", "square", "25000000000000", "2^62"]),
+    ("query.2.clip", [0, 10**11], ["query[2].clip", "distance from the middle", "2^62"]),
     ("query.2.column", ..., ["query[2].column", "missing", "a variance needs one"]),
     ("query.3.edges", ..., ["query[3].edges", "missing", "at least two"]),
     ("query.3.edges", [3], ["query[3].edges", "[3]", "at least two"]),

@@ -224,11 +224,11 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
                 f"the zone; write zone = 'UTC', or another zone such as 'America/New_York', in "
                 f"[columns.{name}]"
             )
-        if zone is not None and not has_zone:
+        if zone is not None and not (has_zone or kind.is_string() or kind.is_null()):
             raise DataError(
                 f"data column {name!r} has type {kind}, and the plan has zone = {zone!r} for it; "
-                "a zone is for timestamps with a time zone, and other days are read as they are: "
-                f"leave zone out of [columns.{name}]"
+                "a zone is for timestamps with a time zone and texts with an offset, and other "
+                f"days are read as they are: leave zone out of [columns.{name}]"
             )
         if kind.is_timestamp() and name != plan.unit.id:
             kinds[name] = dt.date

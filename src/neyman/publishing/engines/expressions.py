@@ -37,8 +37,12 @@ _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
 _ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # characters that a thousands mark matches
 _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
-_OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
-TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
+OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
+_CLOCK = f"[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?"
+TIME_OF_DAY = f"(?:{_CLOCK}{OFFSET}?)?"
+_FOUR_DIGITS = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # except 0000
+DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"  # a date, perhaps with a time
+INSTANT = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{_CLOCK}{OFFSET}\z"  # a time with its offset
 
 
 @dataclass(frozen=True)
@@ -305,6 +309,14 @@ def quotient(number: Value, k: int) -> Value:
     """
     # The dividend is exactly divisible, so rounding the double of the quotient is exact.
     return ((number - remainder(number, k)) / k).round().cast("int64")
+
+
+def day_number(year: Value, month: Value, day: Value) -> Value:
+    """Return the number of a day, 1 for 0001-01-01. The formula begins each year in March."""
+    early = (month < 3).cast("int64")
+    year, month = year - early, month + early * 12 - 3
+    leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
+    return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
 
 
 def remainder(number: Value, k: int) -> Value:

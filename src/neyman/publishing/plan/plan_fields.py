@@ -449,7 +449,7 @@ class ColumnPart(Strict):
     zone: Zone | None = Field(
         None,
         description="the time zone, such as 'America/New_York', in which a timestamp with a time "
-        "zone has its day and its hour",
+        "zone, or a text with an offset, has its day and its hour",
     )
 
     @property
