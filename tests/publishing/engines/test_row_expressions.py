@@ -423,6 +423,7 @@ DERIVE = {
     "begins": {"expression": "starts(s, 'J')"},
     "cleaned": {"expression": "lower(strip(s))"},
     "shouted": {"map": "upper(k)", "to": {"X": "x", "É": "e"}, "unknown": "else"},
+    "decimals": {"expression": "clip(m, -100, 100) * 0.5", "range": ["-20.125", "49.5"]},
     "second": {"expression": "weekday + clip(n, -5, 5)", "range": [0, 99]},
 }
 LOOKUP = {
@@ -945,7 +946,7 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
         ({"derive": {"a": {"map": "s", "to": {"x": "drop"}}}}, "'drop'"),
         ({"derive": {"a": {"expression": "m"}}}, "2 decimals"),
         ({"derive": {"a": {"expression": "n", "unknown": "x"}}}, "does not go with"),
-        ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for whole numbers"),
+        ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for numbers"),
         ({"lookup": {"r": {"column": "s", "keys": [["x", "1"], ["x", "2"]]}}}, "repeats 'x'"),
         ({"lookup": {"r": {"column": "n", "keys": [["x", "1"]]}}}, "is not text"),
         (

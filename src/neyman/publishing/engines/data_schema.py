@@ -13,7 +13,7 @@ import ibis
 import ibis.expr.datatypes as dt
 
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
-from neyman.publishing.plan.column import KeyKind, key_text
+from neyman.publishing.plan.column import Column, KeyKind, key_text
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import ColumnType, operations
@@ -85,6 +85,11 @@ def as_written(table: ibis.Table, name: str) -> Any:
     """Return the `written_column` of the column ``name`` if the table has it, else that column."""
     written = written_column(name)
     return table[written if written in table.columns else name]
+
+
+def decimals_read(plan: Plan, column: Column) -> int:
+    """Return the decimals by which a column's values are scaled. Derived ones are scaled before."""
+    return 0 if column.name in plan.rows.names else column.decimals
 
 
 def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:

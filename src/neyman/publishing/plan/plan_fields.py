@@ -462,10 +462,10 @@ class DerivePart(Strict):
     """Define a column that one of four rules computes from others, row by row."""
 
     expression: Text | None = Field(None, description="an expression, as 'month(admitted)'")
-    range: Annotated[tuple[int, int], BeforeValidator(as_tuple)] | None = Field(
+    range: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None,
-        description="[low, high], whole numbers that the value of an expression is clipped to, "
-        "for a column to sum",
+        description="[low, high], numbers that the value of an expression is clipped to, for a "
+        "column to sum",
     )
     measurement_unit: Line | None = Field(
         None,
