@@ -588,11 +588,11 @@ def test_texts_without_an_offset_are_read_as_written_beside_a_zone():
     derive = {"day": DERIVE["by day"], "hour": TIMES["hour"]}
     date = {"d": {"type": "date", "zone": "America/New_York"}}
     plan = a_plan(columns=BASE["columns"] | date, derive=derive)
-    found = [(row["day"], row["hour"]) for row in on_engine(plan, table)]
+    local = [(row["day"], row["hour"]) for row in on_engine(plan, table)]
     right = [("2024-01-31", None), ("2024-01-31", 23), ("2024-01-31", 18), ("2024-01-31", 9)]
     right += [(None, None), ("9999-12-31", 23), *[(None, None)] * 4]
     key = lambda pair: (str(pair[0]), str(pair[1]))  # noqa: E731
-    assert sorted(found, key=key) == sorted(right, key=key)
+    assert sorted(local, key=key) == sorted(right, key=key)
     days = {"d": {"keys": ["2024-01-31", "9999-12-31"], "zone": "America/New_York"}}
     query = {"name": "q", "measure": "count", "by": ["d"], "share": 1}
     plan = a_plan(columns=days, query=[query])

@@ -133,8 +133,9 @@ def _unknown(value: object) -> str | int | bool | Fraction:
 
 def _day_text(value: object) -> object:
     """Return the key of a day, as TOML writes days; any other value unchanged."""
-    is_day = isinstance(value, date) and not isinstance(value, datetime)
-    return value.isoformat() if is_day else value
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    return value
 
 
 def _key(value: object) -> str | int | bool:
