@@ -18,7 +18,7 @@ from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.column import key_text
 
 KEY = bytes(range(18))
-NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?")
+NUMBER = re.compile(r"-?([0-9]{1,120}(\.[0-9]{0,120})?|\.[0-9]{1,120})([eE][-+]?[0-9]{1,4})?")
 INFINITE = ("inf", "Inf", "infinity", "Infinity")
 BOOLEAN = {
     "true": ("true", "True", "TRUE", "t", "T"),
@@ -304,6 +304,8 @@ class Plain:
                 value = self.value(row, query) if query.clip else 0
                 cells[place].append((unit, value, over, row))
         middle = sum(query.clip) // 2 if query.clip else 0
+        size = (query.clip[1] - middle) ** 2 if query.clip else 0
+        unit = 1 if size < 2**31 else 2 ** (len(f"{size:b}") - 30)
         halves = 1 if query.clip and sum(query.clip) % 2 else 2
         parts = {
             "count": len,
@@ -317,7 +319,10 @@ class Plain:
             "offset": lambda rows: sum(
                 (2 * x - sum(query.clip or ())) // halves for _, x, _, _ in rows
             ),
-            "square": lambda rows: sum((x - middle) ** 2 for _, x, _, _ in rows),
+            "square": lambda rows: sum(
+                math.floor(Fraction((x - middle) ** 2, unit) + Fraction(1, 2))
+                for _, x, _, _ in rows
+            ),
         }
         measures = {"mean": ["offset", "count"], "variance": ["offset", "square", "count"]}
         measures |= {"sum": ["sum"], "units": ["units"], "distinct": ["distinct"]}

@@ -6,18 +6,22 @@ that the answer here is the same, or that a plan cannot get there.
 
 import ast
 import inspect
+import math
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 from test_engine import ONE, small_plan
 
 from each_engine import on_each
 from neyman.publishing.engines.backends import backend_of, fetched
 from neyman.publishing.engines.expressions import bin_of, scaled_integer, total
-from neyman.publishing.engines.source import open_table
+from neyman.publishing.engines.source import close_table, open_table
+from neyman.publishing.plan.query import range_in, square_unit
 from plain_engine import check, counted
 
 NAN, INF = float("nan"), float("inf")
@@ -157,15 +161,19 @@ LIKELY = st.sampled_from(
         "1e3",
         ".5",
         "5.",
+        "-5.e1",
+        "-.",
         "--1",
         "007.10",
         "-0",
         "-0.0",
-        "1" * 40,
-        "-" + "9" * 40,
-        "9" * 41,
-        "0." + "9" * 40,
-        "-0." + "0" * 39 + "1",
+        "1" * 41,
+        "1" * 120,
+        "-" + "9" * 120,
+        "9" * 121,
+        "0." + "9" * 120,
+        "0." + "9" * 121,
+        "-0." + "0" * 119 + "1",
         "",
         "1.2.3",
         " 1",
@@ -186,9 +194,9 @@ LIKELY = st.sampled_from(
         "-0e5",
         "0e9999",
         "1e9999",
-        "." + "0" * 39 + "1e40",
-        "." + "0" * 39 + "12e45",
-        "0" * 39 + "1e-1",
+        "." + "0" * 119 + "1e120",
+        "." + "0" * 119 + "12e125",
+        "0" * 119 + "1e-1",
         "1e10000",
         "1e",
         "1e+",
@@ -201,8 +209,8 @@ LIKELY = st.sampled_from(
         "Infinity",
         "+inf",
         "nan",
-        "9" * 40 + "." + "9" * 40 + "e-40",
-        "-" + "9" * 40 + "e-38",
+        "9" * 120 + "." + "9" * 120 + "e-120",
+        "-" + "9" * 120 + "e-118",
         "123456789e-9",
     ]
 )
@@ -323,16 +331,26 @@ def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, c
     check(small_plan(query, FIXED), source, rows, engine)
 
 
-def test_squares_of_the_widest_clip_are_exact(engine):
-    """(2^53 - (-2^53) / 2)^2 is past 64 bits: it stops at 2^62, and below that is exact."""
+WIDE = [(-(2**31), 2**31), (0, 10**8), (-(10**8), 10**8), (8400, 154_400), (0, 92_681), (0, 92_683)]
+
+
+@pytest.mark.parametrize("clip", WIDE)
+def test_squares_of_wide_clips_are_rounded_to_their_unit_without_overflow(engine, clip):
+    """At the default most_rows, the squares of all rows stay below 2^62."""
     from neyman.publishing.engines.aggregate import _summand
 
-    values = [2**53, -(2**53), 2**30, 0, 3]
+    low, high = clip
+    values = sorted({low, low + 1, -1, 0, 3, (low + high) // 2, high - 1, high} | {2**30 - 7})
+    values = [value for value in values if low <= value <= high]
     table = open_table(pa.table({"x": values}), engine)
-    square = _summand(table["x"], "square", (-(2**53), 2**53)).cast("int64")
-    result = fetched(table.select("x", s=square))
-    squares = dict(zip(result["x"].to_pylist(), result["s"].to_pylist(), strict=True))
-    assert squares == {v: min(v * v, 2**62) for v in values}
+    squares = fetched(table.select("x", s=_summand(table["x"], "square", clip))).to_pylist()
+    close_table(table)
+    middle, unit = (low + high) // 2, square_unit(clip)
+    assert {row["x"]: row["s"] for row in squares} == {
+        x: math.floor(Fraction((x - middle) ** 2, unit) + Fraction(1, 2)) for x in values
+    }
+    assert range_in(clip, "square")[1] == max(row["s"] for row in squares) < 2**31
+    assert (unit == 1) == (max(high - middle, middle - low) ** 2 < 2**31)
 
 
 def test_most_cells_of_a_wide_histogram_take_no_memory(engine):

@@ -7,6 +7,7 @@ import math
 import operator
 import random
 import re
+import sqlite3
 import unicodedata
 from decimal import Decimal
 from fractions import Fraction
@@ -422,6 +423,7 @@ DERIVE = {
     "begins": {"expression": "starts(s, 'J')"},
     "cleaned": {"expression": "lower(strip(s))"},
     "shouted": {"map": "upper(k)", "to": {"X": "x", "É": "e"}, "unknown": "else"},
+    "decimals": {"expression": "clip(m, -100, 100) * 0.5", "range": ["-20.125", "49.5"]},
     "second": {"expression": "weekday + clip(n, -5, 5)", "range": [0, 99]},
 }
 LOOKUP = {
@@ -547,6 +549,58 @@ def test_each_zone_has_the_clocks_of_python_in_every_century(zone):
     times_agree(table, table, zone)
 
 
+OFFSETS = [("Z", 0), ("z", 0), ("+00", 0), ("+05:30", 330), ("-0930", -570), ("+14:00", 840)]
+OFFSETS += [("-12", -720), ("+23:59", 1439), ("-23:59", -1439)]
+
+
+def written(table):
+    """The same instants as texts, each on the clock of another offset that the text names."""
+    texts = []
+    for number, row in enumerate(in_python(table)):
+        name, minutes = OFFSETS[number % len(OFFSETS)]
+        zone = dt.timezone(dt.timedelta(minutes=minutes))
+        own = row["d"] and row["d"].astimezone(zone).isoformat("T "[number % 2])
+        texts.append(own and own[: (26, 19)[number % 3 == 0]] + name)
+    return table.set_column(table.column_names.index("d"), "d", [pa.array(texts, pa.string())])
+
+
+def test_texts_with_an_offset_have_the_days_and_hours_of_their_instants(tmp_path):
+    """In memory, CSV, SQLite, and a DuckDB file, as timestamps with a time zone have."""
+    seconds = [s for s in SECONDS if s is None or FIRST + 2 * 10**5 < s < LAST - 2 * 10**5]
+    table = timed("us", "UTC", seconds)
+    frame = written(table).to_pandas()
+    frame.to_csv(tmp_path / "times.csv", index=False)
+    with sqlite3.connect(tmp_path / "times.sqlite") as connection:
+        frame.to_sql("people", connection, index=False)
+    with duckdb.connect(str(tmp_path / "times.duckdb")) as connection:
+        connection.register("given", frame)
+        connection.execute("CREATE TABLE people AS FROM given")
+    urls = [f"{kind}://{tmp_path}/times.{kind}?table=people" for kind in ("sqlite", "duckdb")]
+    for source in (written(table), str(tmp_path / "times.csv"), *urls):
+        times_agree(table, source, "America/New_York")
+
+
+def test_texts_without_an_offset_are_read_as_written_beside_a_zone():
+    """And a text that is no day, or whose local day is in no year from 1 to 9999, is missing."""
+    texts = ["2024-01-31", "2024-01-31 23:30", "2024-01-31T23:30Z", "2024-01-31T23:30+09:00"]
+    texts += ["0001-01-01T00:00Z", "9999-12-31T23:00-05:00", "2023-02-29T10:00Z", "x", None, ""]
+    table = pa.table({"d": texts, "k": ["x"] * len(texts)})
+    derive = {"day": DERIVE["by day"], "hour": TIMES["hour"]}
+    date = {"d": {"type": "date", "zone": "America/New_York"}}
+    plan = a_plan(columns=BASE["columns"] | date, derive=derive)
+    local = [(row["day"], row["hour"]) for row in on_engine(plan, table)]
+    right = [("2024-01-31", None), ("2024-01-31", 23), ("2024-01-31", 18), ("2024-01-31", 9)]
+    right += [(None, None), ("9999-12-31", 23), *[(None, None)] * 4]
+    key = lambda pair: (str(pair[0]), str(pair[1]))  # noqa: E731
+    assert sorted(local, key=key) == sorted(right, key=key)
+    days = {"d": {"keys": ["2024-01-31", "9999-12-31"], "zone": "America/New_York"}}
+    query = {"name": "q", "measure": "count", "by": ["d"], "share": 1}
+    plan = a_plan(columns=days, query=[query])
+    with prepared(plan, open_table(table, columns=["d"])) as rows:
+        (cells,) = (one.dense() for one in aggregate_cells(plan, rows, bytes(18)).values())
+    assert cells.tolist() == [4, 1]
+
+
 def test_the_offsets_of_a_zone_change_when_those_of_python_change():
     for zone in ("Europe/Dublin", "America/Argentina/San_Luis", "Antarctica/Troll", "Asia/Gaza"):
         starts, values = offsets(zone)
@@ -564,6 +618,7 @@ def test_spark_gives_timestamps_the_days_and_hours_of_python(spark_running, tmp_
         times_agree(table, table, zone, "spark")
         pq.write_table(table, tmp_path / "times.parquet")
         times_agree(table, str(tmp_path / "times.parquet"), zone, "spark")
+    times_agree(table, written(table), zone, "spark")
     pq.write_table(timed("ms"), tmp_path / "times.parquet")
     with pytest.raises(DataError, match="make it timestamps of microseconds"):
         on_engine(by_time(), str(tmp_path / "times.parquet"), "spark")
@@ -608,10 +663,12 @@ UNZONED = pa.table({"d": pa.array([0], pa.timestamp("us")), "k": ["x"]})
         (ZONED, {"where": "d is None"}, "write zone = 'UTC', or another zone"),
         (UNZONED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
         (TYPED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
-        (TABLE, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
         (TYPED, {"where": "hour(d) > 3"}, "a timestamp and a text have one"),
         (UNZONED, {"where": "d", "type": "boolean"}, "read it as 'boolean'"),
         (UNZONED, {"keys": ["2024-01-31T00:00"], "by": "d"}, "is not a day such as '2024-12-31'"),
+        (TYPED, {"keys": ["2024-01"], "by": "d"}, "period(d, 'month')"),
+        (TYPED, {"keys": ["2023-02-29"], "by": "d"}, "is not a day such as '2024-12-31'"),
+        (TYPED, {"keys": [20240131], "by": "d"}, "'20240131' is not a day"),
         (UNZONED, {"integer": True, "sum": "d"}, "holds dates, which do not add up"),
         (UNZONED, {"id": "d"}, "has type timestamp"),
     ],
@@ -632,6 +689,23 @@ def test_what_a_timestamp_cannot_be_is_refused_by_its_type(table, sections, reas
     plan = a_plan(columns=columns, query=[query], unit=unit, **where)
     with pytest.raises(DataError, match=re.escape(reason)):
         check_schema(plan, open_table(table, rows=False))
+
+
+@pytest.mark.parametrize("table", [TYPED, UNZONED])
+def test_a_key_that_is_no_day_may_stand_for_the_unlisted_days_alone(table):
+    """In a column and in a level: any other such key would be charged for, and match nothing."""
+    keys, level = ["2024-01-31", "other"], {"place": {"levels": ["d"]}}
+    for unknown in ("other", "drop"):
+        own = {"d": {"keys": keys, "unknown": unknown}}
+        by = {"query": [{"name": "q", "measure": "count", "by": ["d"], "share": 1}]}
+        at = {"query": [{"name": "q", "measure": "count", "at": ["d"], "share": 1}]}
+        levels = {"place": {**level["place"], "keys": [[key] for key in keys], "unknown": unknown}}
+        for plan in (a_plan(columns=own, **by), a_plan(columns={}, hierarchy=levels, **at)):
+            if unknown == "other":
+                check_schema(plan, open_table(table, rows=False))
+                continue
+            with pytest.raises(DataError, match="'other' is not a day such as '2024-12-31'"):
+                check_schema(plan, open_table(table, rows=False))
 
 
 def test_a_zone_is_a_part_of_the_plan_and_of_its_hash():
@@ -872,7 +946,7 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
         ({"derive": {"a": {"map": "s", "to": {"x": "drop"}}}}, "'drop'"),
         ({"derive": {"a": {"expression": "m"}}}, "2 decimals"),
         ({"derive": {"a": {"expression": "n", "unknown": "x"}}}, "does not go with"),
-        ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for whole numbers"),
+        ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for numbers"),
         ({"lookup": {"r": {"column": "s", "keys": [["x", "1"], ["x", "2"]]}}}, "repeats 'x'"),
         ({"lookup": {"r": {"column": "n", "keys": [["x", "1"]]}}}, "is not text"),
         (

@@ -277,6 +277,12 @@ def test_columns_that_a_plan_does_not_use_may_differ_between_files(people, tmp_p
     lines = [people(b"race,x\na,1\nb,2\n", "0.csv"), people(b"y,race\n1,a\n2,b\n", "1.csv")]
     assert counts(a_plan(), lines) == [2, 2]
     assert counts(a_plan(query=rows), lines) == [4]
+    for names in ("race,,", "race,x,x", ",race,", "x,race,X"):
+        places = [name == "race" for name in names.split(",")]
+        rows = [",".join(key if own else "p" for own in places) for key in "aba"]
+        assert counts(a_plan(), people("\n".join([names, *rows, ""]).encode())) == [2, 1]
+    with pytest.raises(DataError, match="has 2 columns called 'race'"):
+        open_table(people(b"race,race\na,b\n"), columns=["race"])
 
 
 def test_a_column_that_one_of_several_files_lacks_is_refused_with_the_file(people, tmp_path):
@@ -323,7 +329,9 @@ def test_a_plan_that_only_counts_rows_counts_them_in_every_kind_of_source(people
     table = pa.table({"id": ["1", "2", None], "race": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "people.parquet")
     sources = [table, table.to_pandas(), ibis.memtable(table), tmp_path / "people.parquet"]
-    for source in (*sources, people(b",race\n1,a\n2,b\n,c\n")):
+    lines = b"\n1,a\n2,b\n,c\n"
+    files = [people(name + lines, f"{i}.csv") for i, name in enumerate((b",race", b",", b"x,X"))]
+    for source in (*sources, *files):
         assert counts(plan, source) == [3]
 
 

@@ -51,15 +51,17 @@ FORMS = [
 BLANKS, APOSTROPHES = " \u00a0\u202f", "'\u2019"
 
 
-def formed(source, **more):
-    """A plan with a column of each reading."""
+def formed(source, unlisted="drop", **more):
+    """A plan with a column of each reading, and the key of unlisted days."""
     return ny.Plan.from_dict({
         **SMALL, "schema": 2, "most_rows": 1000, "source": source,
         "columns": {
             "x": {"decimals": 2, "parse": True},
             "n": {"keys": [0, 1, 1000, 2500, -1000], "parse": True},
             "b": {"keys": [True, False]},
-            "day": {"keys": ["2024-01-31", "2024-02-01", "0999-12-31", "unknown"]},
+            "day": {
+                "keys": ["2024-01-31", "2024-02-01", "0999-12-31", "unknown"], "unknown": unlisted
+            },
             "at": {"type": "date"},
         },
         "derive": {
@@ -100,7 +102,7 @@ def number_of(text, decimal=".", thousands=None):
     if digits.lower() in ("inf", "infinity") and digits[0] in "iI" and digits[1:].islower():
         return Decimal(text)
     digits, e, exponent = digits.replace("E", "e").partition("e")
-    before, mark, part = digits.partition(decimal)
+    before, _, part = digits.partition(decimal)
     alike = {" ": BLANKS, "'": APOSTROPHES}.get(thousands, thousands)
     for one in alike or "":
         before = before.replace(one, "_")
@@ -109,7 +111,7 @@ def number_of(text, decimal=".", thousands=None):
     if len(groups) > 1:
         sizes = [len(group) for group in groups]
         plain &= sizes[0] in (1, 2, 3) and set(sizes[1:]) == {3} and groups[0][0] != "0"
-    plain &= bool(before or part) and not (mark and not part) and len("".join(groups)) <= 40
+    plain &= bool(before or part) and max(len("".join(groups)), len(part)) <= 120
     plain &= not e or re.fullmatch("[-+]?[0-9]{1,4}", exponent) is not None
     if not plain:
         return None
@@ -153,7 +155,8 @@ NUMBERS = [
     "1..000", "1,,000", "1.000.", "1234.567", "1234,567", "12 345 678,90",
     "12\u00a0345\u202f678,90", "1.000e3", "1.000,5e-2", "inf", "-Infinity", "NaN", "n/a",
     "70,5 kg", "12 %", "\u20ac5", "1_000", "\u0663", "1.000\n", "--5", "9" * 40, "9" * 41,
-    "1" + ".000" * 12, "1" + ".000" * 13, "1,5,5", "0x10", "1.000 000", "-.5", "-,5",
+    "9" * 120, "9" * 121, "0." + "1" * 120, "0." + "1" * 121, "5.e1", "5,e1", ".", ",", "-.",
+    "1" + ".000" * 39, "1" + ".000" * 40, "1,5,5", "0x10", "1.000 000", "-.5", "-,5",
 ]  # fmt: skip
 DAYS = [
     None, "", "31.01.2024", "1.2.2024", "01.2.2024", "2024-01-31", "2024-31-01", "20240131",
@@ -384,7 +387,7 @@ def test_columns_with_types_have_no_marks():
         "at": [date(1999, 1, 1), date(2024, 1, 1)],
     })  # fmt: skip
     right = {"x": [123 + 7050], "n": [0, 1, 1, 0, 0], "b": [1, 1], "day": [2, 0, 0, 0]}
-    assert counted(formed(EUROPEAN), typed) == {**right, "year": [1, 1]}
+    assert counted(formed(EUROPEAN, unlisted="unknown"), typed) == {**right, "year": [1, 1]}
 
 
 def test_marks_hold_in_every_table_and_before_a_unit_has_one_row():

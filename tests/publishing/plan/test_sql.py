@@ -201,9 +201,20 @@ REFUSED = [
     ("SELECT AVG(incme) FROM people", 12, "did you mean 'income'"),
     ('SELECT COUNT(*) FROM people WHERE sex = "f"', 41, "a text has single quotes"),
     ("SELECT COUNT(*) FROM people WHERE q.sex = 'f'", 35, "is of another table"),
-    ("SELECT COUNT(*) FROM people WHERE sex = ''", 41, "is blank"),
-    ("SELECT COUNT(*) FROM people WHERE sex = NULL", 35, "write x is None"),
-    ("SELECT COUNT(*) FROM people WHERE sex NOT IN ('f', NULL)", 35, "None"),
+    ("SELECT COUNT(*) FROM people WHERE sex = ''", 41, "write IS NULL for = ''"),
+    ("SELECT COUNT(*) FROM people WHERE sex NOT IN ('f', '')", 52, "write IS NULL"),
+    ("SELECT COUNT(*) FROM people WHERE date_trunc('year', born) = 1", 35, "period.day, 'month'"),
+    ("SELECT strftime(born, '%Y') AS y, COUNT(*) FROM people GROUP BY y", 8, "period.day, 'month'"),
+    ("SELECT YEAR(born) AS y, COUNT(*) FROM people GROUP BY y", 8, "period.day, 'month'"),
+    ("SELECT EXTRACT(YEAR FROM born), COUNT(*) FROM people GROUP BY 1", 26, "period.day, 'month'"),
+    (
+        "SELECT SUM(income * pay) FROM people",
+        12,
+        "give clips={'income': .low, high., 'pay': .low, high.}, or --clip income=LOW,HIGH --clip",
+    ),
+    ("SELECT SUM(income // 2) FROM people", 12, "give clips={'income': .low, high.}"),
+    ("SELECT COUNT(*) FROM people WHERE sex = NULL", 35, "write x IS NULL"),
+    ("SELECT COUNT(*) FROM people WHERE sex NOT IN ('f', NULL)", 35, "NULL"),
     ("SELECT COUNT(*) FROM people WHERE sex < 'm'", 35, "has no order"),
     ("SELECT COUNT(*) FROM people WHERE member IS TRUE", 35, "only NULL may follow IS"),
     ("SELECT COUNT(*) FROM people WHERE sex IS DISTINCT FROM 'f'", 35, "not in the language"),
@@ -212,7 +223,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM people WHERE born > '2023-02-29'", 42, "must be a date"),
     ("SELECT COUNT(*) FROM people WHERE AVG(income) > 1", 35, "is about many rows"),
     ("SELECT AVG(income) FROM people", 12, "needs a clip"),
-    ("SELECT COUNT(NULL) FROM people", 8, "None has no type"),
+    ("SELECT COUNT(NULL) FROM people", 8, "NULL has no type"),
     ("SELECT LISTAGG(3) WITHIN GROUP (ORDER BY income) FROM people", 8, "is not a measure"),
     ("SELECT MODE() WITHIN GROUP (ORDER BY income) FROM people", 8, "is not a measure"),
     ("SELECT QUANTILE_CONT(income, [0.1, 0.2]) FROM people", 8, "takes one quantile"),
@@ -283,11 +294,43 @@ def test_a_place_has_its_line_and_an_error_of_the_plan_has_one():
         Plan.from_dict({**BASE, "tables": {}, "query": written})
     placed = statement.placed(refused.value)
     assert placed.problems[0].startswith("line 1, column 18, 'AVG(income)': query[1].clip")
-    with pytest.raises(PlanError, match="no aggregate takes the clip of 'incme'"):
-        translate("SELECT COUNT(*) FROM people", parse(BASE), clips={"incme": (0, 1)})
     text = "SELECT COUNT(*) FROM people HAVING SUM(income) > 3"
     with pytest.raises(PlanError, match=r"line 1, column 36, .SUM\(income\)"):
         translate(text, parse(BASE), clips={"income": (0, 1)})
+
+
+ARITHMETIC = [
+    ("AVG(COALESCE(pay, 10))", "clip(pay, 0, 100) if clip(pay, 0, 100) is not None else 10", 100),
+    (
+        "SUM(CASE WHEN sex = 'm' THEN pay ELSE 0 END)",
+        "clip(pay, 0, 100) if (sex == 'm') else 0",
+        100,
+    ),
+    ("SUM(income * pay)", "clip(income, 0, 50) * clip(pay, 0, 100)", 5000),
+    ("SUM(income // 2)", "clip(income, 0, 50) // 2", 25),
+    ("SUM(CASE WHEN pay > 500 THEN pay END)", "clip(pay, 0, 100) if (pay > 500) else None", 100),
+    ("SUM(NULLIF(pay, 500))", "None if pay == 500 else clip(pay, 0, 100)", 100),
+    ("MAX(years * 0.25)", "clip(years, 0, 100) * 0.25", 25),
+]
+"""An aggregate of arithmetic, its row expression, and the high end of its clip."""
+
+
+@pytest.mark.parametrize(("column", "expression", "high"), ARITHMETIC)
+def test_arithmetic_is_clipped_by_the_clips_of_its_columns(column, expression, high):
+    """Where values count, and not in conditions. A clip that nothing needs is no error."""
+    clips = {"pay": (0, 100), "income": (0, 50), "other": (3, 4)}
+    statement = queries(f"SELECT {column} AS z FROM people", clips=clips)
+    assert statement.derive == {"z": {"expression": expression, "range": [0, high]}}
+    assert (statement.queries[0]["column"], statement.queries[0]["clip"]) == ("z", [0, high])
+    (query,) = queries(f"SELECT {column} AS z FROM people", clips={**clips, "z": (1, 2)}).queries
+    assert query["clip"] == [1, 2]
+
+
+def test_a_comment_is_no_part_of_a_name():
+    text = "SELECT /* a */ AVG(/* b */ income -- c\n) /* d */, MONTH(born) /* e */, COUNT(*) -- f\n"
+    statement = queries(f"{text} FROM people /* g */ GROUP BY 2", clips=CLIPS)
+    assert [query["name"] for query in statement.queries] == ["avg_income", "count"]
+    assert list(statement.derive) == ["month_born"]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ BASE = {
 CLIPS = {"x": (-9, 9), "y": (-9, 9), "z": (-20_000, 20_000), "p": (-9, 9)}
 STATEMENTS = examples(16, least=3)
 FILTERS = 6
+TENTHS = "SUM(COALESCE(p, 1))", "SUM(CASE WHEN g = 'a' THEN p ELSE 0 END)", "SUM(x * p)"
 # A plan counts the listed keys of a column.
 LISTED = "COUNT(DISTINCT g)", "COUNT(DISTINCT g) FILTER (WHERE g IN ('a', 'b', 'ü'))"
 
@@ -127,7 +128,8 @@ def a_statement(draw):
     """One SELECT with filters of its own for each aggregate."""
     aggregates = ["COUNT(*)", "COUNT(x)", "SUM(x)", "AVG(x)", "VAR_POP(y)", "SUM(p)"]
     columns = [f"{aggregate} AS a{number}" for number, aggregate in enumerate(aggregates)]
-    columns += ["COUNT(DISTINCT g) AS a6", f"SUM(({a_number(draw)}) + 0) AS z"]
+    columns += [f"{aggregate} AS t{i}" for i, aggregate in enumerate(TENTHS)]
+    columns += ["SUM(x // 2) AS h", "COUNT(DISTINCT g) AS a6", f"SUM(({a_number(draw)}) + 0) AS z"]
     columns += [f"COUNT_IF({a_condition(draw)}) AS c"]
     columns += [f"COUNT(*) FILTER (WHERE {a_condition(draw)}) AS f{i}" for i in range(FILTERS)]
     group = draw.choice(["", "", "g", "k", "b OR k = 1", "MONTH(d)", "x > 3 AND b"])
@@ -160,7 +162,7 @@ def expected(name, value, parts):
         right = parts["square"] / n - (parts["offset"] / n) ** 2 if n else None
         return value is None if right is None else value == pytest.approx(right)
     (number,) = parts.values()
-    if name == "a5":  # in tenths
+    if name in ("a5", "t0", "t1", "t2"):  # in tenths
         return round(10 * (value or 0)) == number
     return (value or 0) == number  # SUM over no rows is NULL in SQL
 

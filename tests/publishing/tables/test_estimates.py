@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from neyman.noise import Bits, discrete_gaussian
-from neyman.publishing.plan.query import MEASURES, range_of
+from neyman.publishing.plan.query import MEASURES, range_of, square_unit
 from neyman.publishing.tables.estimates import (
     estimate,
     half_width,
@@ -84,9 +84,10 @@ def integers_of(clip, data):
     low, high = clip
     offsets = [2 * x - low - high for x in data]
     halves = all(x % 2 == 0 for x in offsets)
+    middle, unit = (low + high) // 2, square_unit(clip)
     return {
         "offset": sum(offsets) // (2 if halves else 1),
-        "square": sum((x - (low + high) // 2) ** 2 for x in data),
+        "square": sum(math.floor(Fraction((x - middle) ** 2, unit) + Fraction(1, 2)) for x in data),
         "count": len(data),
     }
 
@@ -135,6 +136,7 @@ DATA = {
     "low": ((-5, 5), [-4] * 50 + [3]),
     "few": ((0, 10), [3, 9]),
 }
+CENTS = (0, 10**8), [84_00, 1544_00, 10**8, 3 * 10**7] * 9
 
 
 def scales_of(clip):
@@ -145,7 +147,7 @@ def scales_of(clip):
 PARTS = ("offset", "square", "count")
 
 
-@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+@pytest.mark.parametrize("data", [*DATA.values(), CENTS], ids=[*DATA, "cents"])
 @pytest.mark.parametrize("noise", [Fraction(1, 2), Fraction(4), Fraction(150)])
 def test_intervals_of_means_and_variances_cover(data, noise):
     """With noise as strong as the counts' times what a row can add; values stay possible ones."""

@@ -39,16 +39,15 @@ from neyman.publishing.engines.cells import MAX_CELL_SIZE, Cells, added, ravelle
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
 from neyman.publishing.engines.data_schema import filter_column
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
-from neyman.publishing.engines.expressions import bin_of, total
+from neyman.publishing.engines.expressions import bin_of, quotient, total
 from neyman.publishing.engines.progress import Progress, Steps
 from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Query, center, measures_of, middle
+from neyman.publishing.plan.query import Query, center, measures_of, middle, square_unit
 
 Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, Integers]]  # keys, and their numbers by measure
-_MAX_SQUARED_IN_64_BITS = 3 * 10**9  # its square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # prefixes of the names of sums
 
 
@@ -466,11 +465,9 @@ def _summand(value: Value, measure: str, clip: tuple[int, int]) -> Value:
         return value * about.denominator - about.numerator
     if measure != "square":
         return value
-    about = center(clip)
-    away: Any = value - about
-    if max(clip[1] - about, about - clip[0]) > _MAX_SQUARED_IN_64_BITS:
-        away = away.cast("decimal(38, 0)")
-    return ibis.least(away * away, MAX_CELL_SIZE)
+    away: Any = value - center(clip)  # at most 2^31
+    unit = square_unit(clip)
+    return away * away if unit == 1 else quotient(away * away + unit // 2, unit)
 
 
 def _tables(

@@ -143,7 +143,9 @@ def read_csv(
     with opened(path, source) as (file, names):
         check_names(names, columns or (), f"data = {path!r}")
         picked_names = names if columns is None else list(columns)
-        picked = [names.index(name) for name in picked_names]
+        # Without a column a table has no rows, so the first one stands for none.
+        picked = [names.index(name) for name in picked_names] or [0]
+        picked_names = picked_names or [""]
         schema = pa.schema([(name, _KIND) for name in picked_names])
         parts: list[pa.Table] = []
         for text in blocks(file) if rows else ():
@@ -226,11 +228,6 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
             f"data = {path!r}: the first line is not a header: it must be "
             f"{source.encoding.upper()}, at most a mebibyte long, with its quotes in pairs, and "
             "end with LF or CRLF"
-        )
-    if len(set(names)) < len(names):
-        raise DataError(
-            f"data = {path!r}: two of the {len(names)} columns in its first line have the same "
-            "name; does the file start with column names, each once?"
         )
     return names
 

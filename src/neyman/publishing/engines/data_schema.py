@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import ibis
 import ibis.expr.datatypes as dt
 
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
-from neyman.publishing.plan.column import KeyKind, key_text
+from neyman.publishing.plan.column import Column, KeyKind, key_text
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import ColumnType, operations
@@ -81,6 +82,11 @@ def as_written(table: ibis.Table, name: str) -> Any:
     return table[written if written in table.columns else name]
 
 
+def decimals_read(plan: Plan, column: Column) -> int:
+    """Return the decimals by which a column's values are scaled. Derived ones are scaled before."""
+    return 0 if column.name in plan.rows.names else column.decimals
+
+
 def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:
     """Return the hierarchies whose levels a query uses."""
     finest = (plan.parts(plan.finest(query)) for query in plan.queries)
@@ -145,7 +151,11 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
     for name in names:
         if (hierarchy := levels.get(name)) is not None:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
-            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
+            keys = dict.fromkeys(
+                hierarchy.key(name, row[depth])
+                for place, row in enumerate(hierarchy.rows)
+                if place != hierarchy.unknown
+            )
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
             check_key_type(name, schema[name], kind, advice)
             _check_keys(name, schema[name], kind, keys)
@@ -162,7 +172,8 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
         else:
             advice = "write the keys as whole numbers or as true and false, without quotes"
             check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
-            _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+            keys = (key for place, key in enumerate(column.keys) if place != column.unknown)
+            _check_keys(column.name, kind, column.kind, map(key_text, keys))
 
 
 def _check_number(name: str, kind: dt.DataType) -> None:
@@ -211,16 +222,24 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
                 f"the zone; write zone = 'UTC', or another zone such as 'America/New_York', in "
                 f"[columns.{name}]"
             )
-        if zone is not None and not has_zone:
+        if zone is not None and not (has_zone or kind.is_string() or kind.is_null()):
             raise DataError(
                 f"data column {name!r} has type {kind}, and the plan has zone = {zone!r} for it; "
-                "a zone is for timestamps with a time zone, and other days are read as they are: "
-                f"leave zone out of [columns.{name}]"
+                "a zone is for timestamps with a time zone and texts with an offset, and other "
+                f"days are read as they are: leave zone out of [columns.{name}]"
             )
         if kind.is_timestamp() and name != plan.unit.id:
             kinds[name] = dt.date
-            _check_days(plan, name)
     return kinds
+
+
+def _is_day(key: str) -> bool:
+    if _DAY.fullmatch(key) is None:
+        return False
+    try:
+        return bool(date.fromisoformat(key))
+    except ValueError:
+        return False
 
 
 def _reads_days(plan: Plan, name: str) -> bool:
@@ -228,16 +247,6 @@ def _reads_days(plan: Plan, name: str) -> bool:
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
     level = any(name in one.levels for one in plan.hierarchies)
     return dates or level or any(one.kind == "text" for one in keyed)
-
-
-def _check_days(plan: Plan, name: str) -> None:
-    for column in plan.columns:
-        for key in map(key_text, column.keys if column.name == name else ()):
-            if not _DAY.fullmatch(key):
-                raise DataError(
-                    f"data column {name!r} holds timestamps, which are counted by their days, and "
-                    f"the public key {key!r} is not a day such as '2024-12-31'"
-                )
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
@@ -291,6 +300,12 @@ def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice:
 
 def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
     for key in texts:
+        if kind.is_date() and not _is_day(key):
+            raise DataError(
+                f"data column {name!r} holds dates or timestamps, which are counted by their "
+                f"days, and the public key {key!r} is not a day such as '2024-12-31'; for months, "
+                f"derive a column: period({name}, 'month')"
+            )
         if kind.is_date():
             fits = keys == "text"
         elif kind.is_boolean():

@@ -22,6 +22,7 @@ from neyman.publishing.engines.data_schema import (
     as_written,
     code_column,
     columns_needed,
+    decimals_read,
     key_kind,
     level_columns,
 )
@@ -210,9 +211,8 @@ class Coding:
 
     def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Value:
         column = self.plan.column(name)
-        return scaled_integer(
-            table[name], backend_of(table), column.decimals, low, high, column.unknown
-        )
+        decimals = decimals_read(self.plan, column)
+        return scaled_integer(table[name], backend_of(table), decimals, low, high, column.unknown)
 
     def _sources(self, wanted: set[CodeColumn]) -> list[str]:
         names: list[str] = []

@@ -29,7 +29,7 @@ from neyman.publishing.plan.column import KeyKind
 from neyman.publishing.plan.derived import ISO_DATE
 from neyman.publishing.plan.plan_fields import SourcePart
 
-_NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
+_NUMBER = r"^-?([0-9]{1,120}(\.[0-9]{0,120})?|\.[0-9]{1,120})([eE][-+]?[0-9]{1,4})?\z"
 _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
@@ -37,8 +37,12 @@ _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
 _ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # characters that a thousands mark matches
 _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
-_OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
-TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
+OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
+_CLOCK = f"[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?"
+TIME_OF_DAY = f"(?:{_CLOCK}{OFFSET}?)?"
+_FOUR_DIGITS = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # except 0000
+DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"  # a date, perhaps with a time
+INSTANT = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{_CLOCK}{OFFSET}\z"  # a time with its offset
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ class Limits:
     clip: int = 2**60  # beyond every clip, and small enough that nothing here overflows
     double_digits: int = 14  # digits that doubles have to spare
     decimal_digits: int = 37  # digits, which fit in decimal(38, 0)
-    # Digits before the point: more than 80, so that the only small number there is 0.
-    integer_digits: int = 120
+    # Digits before the point: more than 240, so that the only small number there is 0.
+    integer_digits: int = 300
     int64_double: float = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
 
 
@@ -128,7 +132,7 @@ def scaled_integer(
     """Return the integer floor(x 10^decimals) of a value x, clipped to [low, high].
 
     A text, a decimal, or an integer is read exactly. A text is digits with at most a minus, a
-    point, and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or
+    point, and an exponent (up to 120 digits on each side of the point, 4 in the exponent), or
     ``inf``, as programs write numbers. A double is multiplied by 10^decimals in double arithmetic.
     If the product is below 2^49 in size and within relative 2^-50 of an integer, the result is this
     integer (0.29 gives 29 hundredths, although the double is slightly less). Otherwise the product
@@ -244,7 +248,7 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
         & (near.abs() < 10.0**LIMITS.double_digits)
     )
     floor = (near + near.abs() * 2.0**-50).floor().cast("int64")
-    cut = text.re_search(rf"^-?[0-9]{{1,{LIMITS.double_digits - decimals}}}(\.[0-9]+)?\z")
+    cut = text.re_search(rf"^-?[0-9]{{1,{LIMITS.double_digits - decimals}}}(\.[0-9]{{0,120}})?\z")
     point = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
     counted = text.re_extract(f"^-?[0-9]+{point}", 0).try_cast("float64") * scale
     below = text.re_search(rf"^-[0-9]+\.[0-9]{{{decimals}}}[0-9]*[1-9]").cast("int64")
@@ -300,10 +304,19 @@ def quotient(number: Value, k: int) -> Value:
     """Return the quotient of an integer by a positive integer k, rounded down.
 
     The caller ensures that the number is within +-2^53, or that k is a multiple of a million and
-    the quotient is within +-2^38. Then the result is exact.
+    the quotient is within +-2^38, or that k is a power of two and the quotient is within +-2^53.
+    Then the result is exact.
     """
     # The dividend is exactly divisible, so rounding the double of the quotient is exact.
     return ((number - remainder(number, k)) / k).round().cast("int64")
+
+
+def day_number(year: Value, month: Value, day: Value) -> Value:
+    """Return the number of a day, 1 for 0001-01-01. The formula begins each year in March."""
+    early = (month < 3).cast("int64")
+    year, month = year - early, month + early * 12 - 3
+    leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
+    return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
 
 
 def remainder(number: Value, k: int) -> Value:
@@ -345,14 +358,14 @@ def written_number(text: Value, source: SourcePart) -> Value:
     text that is no number by these marks is NULL, even if other marks would make it a number. A
     blank also stands for no-break blanks, and an apostrophe for a curly apostrophe.
     """
-    mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
+    mark, before, plain = f"[{source.decimal}]", "[0-9]{1,120}", text
     if source.thousands is not None:
         group = f"[{_ALIKE.get(source.thousands, source.thousands)}]"
-        before = f"(?:{before}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
+        before = f"(?:{before}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,39}})"
         plain = text.re_replace(group, "")
     if source.decimal != ".":
         plain = plain.replace(source.decimal, ".")
-    number = f"(?:{before}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
+    number = f"(?:{before}(?:{mark}[0-9]{{0,120}})?|{mark}[0-9]{{1,120}})"
     known = text.re_search(rf"^-?{number}{_EXPONENT}\z")
     return ibis.cases((known, plain), (text.re_search(_INFINITE), text))
 

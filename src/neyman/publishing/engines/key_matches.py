@@ -28,7 +28,12 @@ from neyman.publishing.engines.backends import (
     row_count,
     row_sum,
 )
-from neyman.publishing.engines.data_schema import as_written, level_columns, used_hierarchies
+from neyman.publishing.engines.data_schema import (
+    as_written,
+    decimals_read,
+    level_columns,
+    used_hierarchies,
+)
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.expressions import (
     integer_of,
@@ -294,7 +299,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         scaled = partial(
             scaled_integer,
             backend=backend,
-            decimals=column.decimals,
+            decimals=decimals_read(plan, column),
             low=-_SCALED_RANGE,
             high=_SCALED_RANGE,
             unknown=None,

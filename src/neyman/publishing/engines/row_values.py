@@ -26,7 +26,8 @@ import pyarrow as pa
 from neyman.publishing.engines.backends import Backend, Value, backend_of, hexadecimal
 from neyman.publishing.engines.data_schema import code_column, filter_column, written_column
 from neyman.publishing.engines.expressions import (
-    TIME_OF_DAY,
+    DAY,
+    day_number,
     inside,
     integer_of,
     key_bytes,
@@ -51,8 +52,6 @@ _MAX_COMPARED_TEXTS = 16
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Number types whose values are within `COLUMN_LIMIT`."""
 
-_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # except 0000
-_DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"
 _YEAR, _MONTH = DATE
 
 
@@ -129,6 +128,9 @@ def with_plain_texts(
     """
     kinds = table.schema()
     columns: dict[str, Any] = {}
+    if shown:  # `local_days` changes these texts
+        zoned = (name for name, _ in plan.rows.zones if name in kinds and kinds[name].is_string())
+        columns |= {written_column(name): table[name] for name in zoned}
     for name, reading in readings_of(plan.columns, plan.hierarchies, plan.rows).items():
         if name in kinds and kinds[name].is_string():
             plain = _plain_text(table[name], reading, plan.source)
@@ -181,7 +183,7 @@ def _date(column: Value) -> Value:
         return ibis.cases((known, number + day.day().cast("int64")))
     text = column.cast("string")
     day = text.substr(0, 10)
-    known = text.re_search(_DAY) & day.try_cast("date").notnull()
+    known = text.re_search(DAY) & day.try_cast("date").notnull()
     return ibis.cases((known, day.replace("-", "").try_cast("int64")))
 
 
@@ -330,14 +332,6 @@ class _Compiler:
             (node,) = node.parts
         return changed_text(self.of(node), changes, self.backend)
 
-    def ordinal(self, node: Node) -> Value:
-        """Return the number of a day, 1 for 0001-01-01. The formula begins each year in March."""
-        year, month, day = self.day_parts(node)
-        early = (month < 3).cast("int64")
-        year, month = year - early, month + early * 12 - 3
-        leaps = quotient(year, 4) - quotient(year, 100) + quotient(year, 400)
-        return year * 365 + leaps + quotient(month * 153 + 2, 5) + day - 306
-
     def day_parts(self, node: Node) -> tuple[Value, Value, Value]:
         (part,) = node.parts
         column = self.table[part.value] if part.value in self.table.columns else None
@@ -408,7 +402,7 @@ _STEPS: Mapping[str, Callable[[_Compiler, Node], Value]] = {
     "day": lambda own, node: own.day_parts(node)[2],
     "weekday": _Compiler.weekday,
     "period": _Compiler.period,
-    "ordinal": _Compiler.ordinal,
+    "ordinal": lambda own, node: day_number(*own.day_parts(node)),
     "hour": lambda own, node: own.table[hour_column(node.parts[0].value)],
     **dict.fromkeys(TEXT_CHANGES, _Compiler.changed),
 }

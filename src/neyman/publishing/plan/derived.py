@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from neyman.accounting.semantics.digits import plain
+from neyman.accounting.semantics.digits import exact_text, plain
 from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.plan_fields import (
@@ -66,7 +66,7 @@ class Derived:
         text: the expression of the value, of the number to cut, or of the text to replace or look
             up; blank for cases.
         value: ``text`` parsed; None for cases.
-        ends: the clip of an expression's number.
+        ends: the clip of an expression's number, scaled by the number's decimals.
         edges: the edges of a cut, scaled by the number's decimals.
         further: for a lookup by several columns, each expression after the first, as written and
             parsed.
@@ -131,10 +131,10 @@ class Derived:
         if node.type == "text":
             labels = _labels(node)
             return None if labels is None else Column(self.name, tuple(dict.fromkeys(labels)), None)
-        if node.type != "number" or node.scale:
+        if node.type != "number":
             return None
         if self.ends is not None:
-            return Column(self.name, (), None, measurement_unit=self.measurement_unit)
+            return Column(self.name, (), None, node.scale, measurement_unit=self.measurement_unit)
         if node.high - node.low >= MAX_LISTED_VALUES:
             return None
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)
@@ -143,7 +143,9 @@ class Derived:
         """Return the section as JSON types, for the canonical plan."""
         unknown = {} if self.unknown is None else {"unknown": self.unknown}
         if self.rule == "expression":
-            ends = {} if self.ends is None else {"range": list(self.ends)}
+            scale = 10 ** (self.value.scale if self.value else 0)
+            numbers = [plain_number(Fraction(end, scale)) for end in self.ends or ()]
+            ends = {"range": numbers} if numbers else {}
             unit = self.measurement_unit
             return {"expression": self.text, **ends, **({"measurement_unit": unit} if unit else {})}
         if self.rule == "cut":
@@ -431,22 +433,29 @@ def _misfit(part: DerivePart) -> str | None:
 
 
 def _of_expression(
-    name: str, text: str, ends: tuple[int, int] | None, types: ColumnTypes, errors: list[str]
+    name: str, text: str, ends: tuple[Fraction, ...] | None, types: ColumnTypes, errors: list[str]
 ) -> Derived:
     value = read(text, types)
     if value.op == "none":
         errors.append(f".expression = {show(text)}: None has no type")
-    if ends is not None:
-        if value.type != "number" or value.scale:
-            errors.append(f".range: is for whole numbers; {show(text)} gives another type")
-        if ends[0] > ends[1] or max(map(abs, ends)) > NUMBER_LIMIT:
-            errors.append(f".range = {list(ends)}: must be [low, high] within +-2^53")
-    if value.type == "number" and value.scale:
+    if ends is None:
+        if value.type == "number" and value.scale:
+            errors.append(
+                f".expression = {show(text)}: gives {value.scale} decimals, and keys are whole; "
+                "give a range to sum it, or use cut or a comparison"
+            )
+        return Derived(name, "expression", text, value)
+    if value.type != "number":
+        errors.append(f".range: is for numbers; {show(text)} gives another type")
+    low, high = (scaled(end, value.scale) for end in ends)
+    limit = plain(Fraction(NUMBER_LIMIT, 10**value.scale))
+    if low is None or high is None or low > high or max(abs(low), abs(high)) > NUMBER_LIMIT:
         errors.append(
-            f".expression = {show(text)}: gives {value.scale} decimals, and a derived number is "
-            "whole; use cut, or a comparison"
+            f".range = {show([plain(end) for end in ends])}: must be [low, high] within +-{limit}, "
+            f"with at most {value.scale} decimals"
         )
-    return Derived(name, "expression", text, value, ends)
+        return Derived(name, "expression", text, value)
+    return Derived(name, "expression", text, value, (low, high))
 
 
 def _of_cut(
@@ -547,6 +556,11 @@ def _labels(node: Node) -> list[str] | None:
     return None
 
 
+def plain_number(number: Fraction) -> int | str:
+    """Return a number as a plan writes it: an integer, or the text of an exact decimal."""
+    return int(number) if number.denominator == 1 else exact_text(number)
+
+
 def _number_text(number: Fraction) -> int | str:
     return int(number) if number.denominator == 1 else str(number)
 
@@ -559,7 +573,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
         if one is None:
             continue
         kind = "number" if column.integer or column.kind == "whole" else column.kind
-        if kind != one.type.type or column.decimals:
+        if kind != one.type.type or column.decimals != one.type.scale:
             problems.append(
                 f"columns.{column.name}: is declared as {kind}, and derived as {one.type.type}; "
                 "declare it as it is derived"

@@ -29,9 +29,9 @@ class Entry:
     Args:
         measure: "count" (of rows; by bin for a histogram and for quantiles), "units", "sum",
             "offset" (distance of values above the middle of their clip, in halves if the middle is
-            a half-integer: see `query.middle`), "square" (about the middle, rounded down), or
-            "keys": units by unknown keys. A mean has an offset and a count. A variance also has a
-            square.
+            a half-integer: see `query.middle`), "square" (about the middle, rounded down,
+            in units of `query.square_unit`), or "keys": units by unknown keys. A mean has an offset
+            and a count. A variance also has a square.
         cells: number of cells; None if keys are unknown.
         share: exact part of the whole budget; 0 for a declared value.
         shifts: the maximal vectors of absolute changes in the cells when one unit changes; empty if

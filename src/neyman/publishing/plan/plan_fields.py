@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -132,9 +132,17 @@ def _unknown(value: object) -> str | int | bool | Fraction:
     return _key(value)
 
 
+def _day_text(value: object) -> object:
+    """Return the key of a day, as TOML writes days; any other value unchanged."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    return value
+
+
 def _key(value: object) -> str | int | bool:
+    value = _day_text(value)
     if not isinstance(value, (str, int)):
-        raise ValueError("must be text, a whole number or true/false")
+        raise ValueError("must be text, a whole number, true/false, or a day such as 2024-12-31")
     if value == "":
         raise ValueError("must not be blank: a blank looks like a missing value")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -163,6 +171,20 @@ def _name(value: str) -> str:
         raise ValueError(
             f"must be 1 to {LIMITS.name_letters} letters, digits, '_', '-' or blanks, since "
             "files are named after it"
+        )
+    return value
+
+
+def is_reserved(name: str) -> bool:
+    """Return True if Windows takes a name for a device, with any extension."""
+    return re.fullmatch(r"(con|prn|aux|nul|(com|lpt)[0-9]) *", name, re.IGNORECASE) is not None
+
+
+def _portable(value: str) -> str:
+    if is_reserved(value):
+        raise ValueError(
+            f"is the name of a device on Windows, and files are named after it; add a word, such "
+            f"as '{value.strip()} 1'"
         )
     return value
 
@@ -264,9 +286,10 @@ DateFormat = Annotated[str, AfterValidator(_date_format)]
 Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Zone = Annotated[str, AfterValidator(_zone)]
+FileName = Annotated[Name, AfterValidator(_portable)]
 Names = Several[Name]
 Texts = Several[Text]
-PublicRows = Several[Several[str]]
+PublicRows = Several[Several[Annotated[str, BeforeValidator(_day_text)]]]
 RowCount = Annotated[int, Field(ge=1, le=SHIFTS_LIMITS.rows)]
 
 
@@ -418,7 +441,7 @@ class ColumnPart(Strict):
     zone: Zone | None = Field(
         None,
         description="the time zone, such as 'America/New_York', in which a timestamp with a time "
-        "zone has its day and its hour",
+        "zone, or a text with an offset, has its day and its hour",
     )
 
     @property
@@ -431,10 +454,10 @@ class DerivePart(Strict):
     """Define a column that one of four rules computes from others, row by row."""
 
     expression: Text | None = Field(None, description="an expression, as 'month(admitted)'")
-    range: Annotated[tuple[int, int], BeforeValidator(as_tuple)] | None = Field(
+    range: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None,
-        description="[low, high], whole numbers that the value of an expression is clipped to, "
-        "for a column to sum",
+        description="[low, high], numbers that the value of an expression is clipped to, for a "
+        "column to sum",
     )
     measurement_unit: Line | None = Field(
         None,
@@ -571,7 +594,7 @@ class KeyPart(Strict):
 class QueryPart(Strict):
     """Define one measure, by public columns, at one or more levels."""
 
-    name: Name = Field("", description="a name for the tables of this query")
+    name: FileName = Field("", description="a name for the tables of this query")
     title: Line | None = Field(
         None, description="what a report calls its tables, such as 'People by county and sex'"
     )
@@ -755,7 +778,7 @@ class PlanDocument(Strict):
     """Define a release plan."""
 
     schema_: Literal[2] = Field(alias="schema", description="2, the version of this format")
-    name: Name = Field(description="a name for the plan")
+    name: FileName = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
     publisher: Line | None = Field(
@@ -958,5 +981,5 @@ def show(value: object) -> str:
     elif isinstance(value, bool):
         text = str(value).lower()
     else:
-        text = str(value) if isinstance(value, Decimal) else repr(value)
+        text = str(value) if isinstance(value, (Decimal, date, time)) else repr(value)
     return check.shortened(text)

@@ -313,7 +313,7 @@ class Mean(Sum):
 class Variance(Mean):
     """Compute the variance of a column from three noisy sums.
 
-    The summands are 1, x - `middle`, and (x - `center`)^2.
+    The summands are 1, x - `middle`, and (x - `center`)^2 in units of `square_unit`.
     """
 
     measure = "variance"
@@ -423,7 +423,9 @@ def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
     if measure == "offset":
         about = middle(clip)
         return about.denominator * low - about.numerator, about.denominator * high - about.numerator
-    return (0, (high - center(clip)) ** 2) if measure == "square" else (1, 1)
+    if measure == "square":
+        return 0, in_square_units((high - center(clip)) ** 2, square_unit(clip))
+    return 1, 1
 
 
 def middle(clip: tuple[int, int]) -> Fraction:
@@ -434,3 +436,19 @@ def middle(clip: tuple[int, int]) -> Fraction:
 def center(clip: tuple[int, int]) -> int:
     """Return the number about which values are squared: the middle of the clip, rounded down."""
     return (clip[0] + clip[1]) // 2
+
+
+def square_unit(clip: tuple[int, int]) -> int:
+    """Return the unit in which squares are counted: 1 if each is below 2^31, else a power of two.
+
+    In this unit the largest square is at most 2^30, so the squares of 2^31 rows add up in 64 bits.
+    A row's square, rounded to the nearest unit, is a function of this row alone, so a unit of any
+    size keeps the guarantee. It moves a variance by at most half a unit.
+    """
+    bits = ((clip[1] - center(clip)) ** 2).bit_length()
+    return 1 if bits <= 31 else 1 << (bits - 30)
+
+
+def in_square_units(square: int, unit: int) -> int:
+    """Return a square in the units of `square_unit`, to the nearest."""
+    return (square + unit // 2) // unit

@@ -14,7 +14,7 @@ from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.measurement import fitting_delta
 from neyman.publishing.plan.plan_fields import Origin, PlanDocument, QueryPart, show, suggest
-from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
+from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, center, range_in
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Limits:
     cell: int = 2**62 - 1  # the largest value of a cell before noise
     # The most that one unit may move a cell, for which discrete noise is specified.
     cell_move: int = 10**12
+    # The largest distance from the middle of a clip that is squared: its square has 62 bits.
+    squared_distance: int = 2**31
     # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
     scaled_value: int = 2**53
     least_delta: Fraction = Fraction(1, 10**300)  # the least delta for discovered keys
@@ -42,7 +44,7 @@ _FIELDS = ("column", "clip", "over", "clip_over", "edges", "quantiles", "method"
 _SUMMANDS = {
     **dict.fromkeys(("sum", "over"), "value"),
     "offset": "distance from the middle",
-    "square": "square about the middle",
+    "square": "square about the middle, in its unit",
 }
 """What one row adds to each table of sums, in words."""
 
@@ -294,6 +296,11 @@ def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Itera
             f"{context.given(field)}: the largest {what}, {largest}, times {rows} rows must stay "
             f"below 2^62, so it must be within {LIMITS.cell // rows}; narrow the clip, declare "
             "fewer decimals, or declare the table's most_rows"
+        )
+    elif "square" in context.measure.parts and clip[1] - center(clip) > LIMITS.squared_distance:
+        yield (
+            f"{context.given(field)}: a {context.part.measure} takes values at most 2^31 from the "
+            "middle of the clip, in the last decimal; narrow the clip or declare fewer decimals"
         )
     elif moves * own > LIMITS.cell_move:
         yield (

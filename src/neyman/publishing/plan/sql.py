@@ -9,20 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
 from neyman.accounting.semantics.digits import many
 from neyman.extras import require
 from neyman.numerics import check
-from neyman.publishing.plan.derived import Derived, column_types
+from neyman.publishing.plan.derived import Derived, column_types, plain_number
 from neyman.publishing.plan.hierarchy import ALL, CROSSED
-from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, suggest
+from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, is_reserved, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
 from neyman.publishing.plan.sections import Section, listed
 from neyman.publishing.plan.sql_expression import (
+    PERIOD,
     RowReader,
     SqlPiece,
     SqlText,
@@ -175,7 +177,6 @@ class _Translator:
     ) -> None:
         self.source, self.document, self.clips, self.delta = source, document, clips, delta
         self.tree = tree = _parse(source)
-        self.used = set[str]()
         source.check_arguments(tree, _CLAUSES)
         types = column_types(document, folder)
         self.table, alias = self._from()
@@ -207,8 +208,6 @@ class _Translator:
         names = {tree: section["name"] for tree, section in self.queries.items()}
         level = next(iter(shared["at"]), ALL)
         selected = selection(self.rows, self.tree, columns, keys, names, level)
-        for name in self.clips.keys() - self.used:
-            raise PlanError(f"clips: no aggregate takes the clip of {name!r}; leave it out")
         if self.delta is not None and shared["delta"] is None:
             raise PlanError(
                 f"key_delta (--delta) = {self.delta!r}: no group has keys to discover; leave it out"
@@ -283,6 +282,7 @@ class _Translator:
         column = Derived("", "expression", piece.text, piece.node).column
         if column is None:
             reason = "derive the column in the plan, and list its keys"
+            reason = PERIOD if piece.node.op == "year" else reason
             raise self.source.refuse(tree, f"has no public keys of its own; {reason}")
         return self._derive_column(tree, alias, {"expression": piece.text})
 
@@ -316,7 +316,10 @@ class _Translator:
     def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
         """Return the name of the derived column for ``section``. Add it if no equal one exists."""
         declared = {
-            name: {"expression": part.expression, "range": part.range and [*part.range]}
+            name: {
+                "expression": part.expression,
+                "range": part.range and [plain_number(end) for end in part.range],
+            }
             for name, part in self.document.derive.items()
             if name not in self.document.columns and not self._is_level(name)
         }
@@ -332,11 +335,11 @@ class _Translator:
 
         Names that differ only in case count as equal.
         """
-        text = alias or tree.sql("duckdb").replace("*", "")
+        text = alias or tree.sql("duckdb", comments=False).replace("*", "")
         if not _NAME.fullmatch(text) or not alias:
             text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
         name, number = text, 1
-        while name.casefold() in taken:
+        while name.casefold() in taken or is_reserved(name):
             name, number = f"{text}_{number + 1}", number + 1
         taken.add(name.casefold())
         self.places[name] = self.source.place(tree)
@@ -431,7 +434,8 @@ class _Translator:
 
     def _bounded_column(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
         """Return the fields ``column`` and ``clip`` of an aggregate, and ``method`` if ranked."""
-        piece = self.rows.read(tree)
+        with self.rows.clipped(*self._clips_of(tree)):
+            piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
         name, ends = _name(piece), cast("object", [])
@@ -442,25 +446,71 @@ class _Translator:
             self.notes.append(f"A missing {name} counts as a number that the plan declares.")
         for label in (name, alias):  # the alias wins
             if label in self.clips:
-                self.used.add(label)
                 ends = listed(self.clips[label])
         if derived is not None and derived.range is not None:
-            ends, summed = ends or list(derived.range), True
+            ends, summed = ends or [plain_number(end) for end in derived.range], True
         low, high = piece.node.low, piece.node.high
-        if not ends and not piece.node.scale and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
-            ends = [low, high]
+        lacking = self._clipless(tree)
+        if not ends and not lacking and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
+            ends = [plain_number(Fraction(end, 10**piece.node.scale)) for end in (low, high)]
         if not ends:
-            label = name or alias or "ALIAS"
-            how = f"clips={{{label!r}: (low, high)}}, or --clip {label}=LOW,HIGH"
+            how = _how_to_clip(lacking or [name or alias or "ALIAS"])
             raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
         pair = cast("list[object]", ends) if isinstance(ends, list) else []
-        if not summed and (piece.node.scale or len(pair) < 2):
-            reason = "is not a column to sum, and a derived one has whole numbers and a clip"
-            raise self.source.refuse(tree, f"{reason} of them; declare a column to sum")
+        if not summed and len(pair) < 2:
+            reason = "is not a column to sum, and a derived one has a clip of two numbers"
+            raise self.source.refuse(tree, f"{reason}; declare a column to sum")
         if not summed:
             name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
         method = {"method": "inverse-sensitivity"} if ranked else {}
         return {"column": name, "clip": ends, **method}
+
+    def _columns_added(self, tree: exp.Expr) -> list[str]:
+        """Return the columns of numbers whose values count in an expression."""
+        names = [
+            one.name
+            for one in tree.find_all(exp.Column)
+            if one.find_ancestor(exp.Predicate, exp.Mod) is None and one.name in self.rows.types
+        ]
+        return [name for name in dict.fromkeys(names) if self.rows.types[name].type == "number"]
+
+    def _clip_of(self, name: str) -> object:
+        """Return the clip of a column: the given one, or the range of a derived column."""
+        derived = self.document.derive.get(name)
+        own = None if derived is None else derived.range
+        return listed(self.clips.get(name, own))
+
+    def _clipless(self, tree: exp.Expr) -> list[str]:
+        return [name for name in self._columns_added(tree) if self._clip_of(name) is None]
+
+    def _clips_of(self, tree: exp.Expr) -> tuple[dict[str, tuple[str, str]], str]:
+        """Return the clips of the columns in an expression, and how to give those that lack one.
+
+        A column alone is clipped by its query.
+        """
+        if isinstance(tree.unnest(), exp.Column):
+            return {}, ""
+        clips: dict[str, tuple[str, str]] = {}
+        for name in self._columns_added(tree):
+            ends = self._clip_of(name)
+            if not isinstance(ends, list):  # "discover", or none
+                continue
+            try:
+                low, high = (check.exact("an end", end) for end in cast("list[object]", ends))
+            except (TypeError, ValueError):
+                raise PlanError(
+                    f"clips: {name!r} = {self.clips[name]!r}: must be two numbers (low, high)"
+                ) from None
+            clips[name] = str(plain_number(low)), str(plain_number(high))
+        lacking = self._clipless(tree)
+        return clips, _how_to_clip(lacking) if lacking else ""
+
+
+def _how_to_clip(names: Sequence[str]) -> str:
+    """Return the advice to clip these columns, or an alias."""
+    pairs = ", ".join(f"{name!r}: (low, high)" for name in names)
+    options = " ".join(f"--clip {name}=LOW,HIGH" for name in names)
+    return f"give clips={{{pairs}}}, or {options}"
 
 
 def _is_row(tree: exp.Expr) -> bool:

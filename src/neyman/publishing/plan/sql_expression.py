@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
@@ -32,7 +33,7 @@ _TEMPLATES: Mapping[type[exp.Expr], str] = {
     exp.EQ: "{} == {}", exp.NEQ: "{} != {}", exp.LT: "{} < {}", exp.LTE: "{} <= {}",
     exp.GT: "{} > {}", exp.GTE: "{} >= {}", exp.Between: "{1} <= {0} <= {2}", exp.Not: "not {}",
     exp.Add: "{} + {}", exp.Sub: "{} - {}", exp.Mul: "{} * {}", exp.Neg: "-{}",
-    exp.Abs: "{0} if {0} >= 0 else -{0}", exp.Nullif: "None if {0} == {1} else {0}",
+    exp.Abs: "{0} if {0} >= 0 else -{0}",
     exp.StartsWith: "starts({}, {})", exp.Lower: "lower({})", exp.Upper: "upper({})",
     exp.Year: "year({})", exp.Quarter: "quarter({})", exp.Month: "month({})",
     exp.Day: "day({})", exp.DayOfMonth: "day({})", exp.DayOfWeekIso: "weekday({})",
@@ -58,6 +59,20 @@ _CHANGING = "changes from run to run; write the date or the number itself"
 _CHANGING_NAMES = {"now", "random", "rand", "getdate", "sysdate", "gen_random_uuid"}
 _PATTERN = "patterns are not in the language of a plan; write STARTS_WITH(code, 'J'), =, or IN"
 _CAST = "a cast can fail on a row; declare the column's type in the plan"
+PERIOD = (
+    "months, quarters, and years are texts of a plan: derive a column with the expression "
+    "period(day, 'month'), list its keys, such as { from = 2024-01-01, to = 2024-12-31, step = "
+    "'month' }, and name it here"
+)
+_BLANK = "is blank, which means missing; write IS NULL for = '', and IS NOT NULL for <> ''"
+_IN_SQL = {
+    CLIP_FIRST: "derive a clipped column in the plan",
+    "None has no type here; write x is None, or x if c else None": "NULL has no type here; write "
+    "x IS NULL, or CASE WHEN c THEN x END",
+    "write ==, != or in": "write =, <>, or IN",
+    "date('2024-12-31')": "DATE '2024-12-31'",
+}
+"""Words of errors about row expressions, and those of SQL in their place."""
 _TWICE = "would read private rows twice; write one SELECT from one table"
 _VALID = (
     "is not in the language of a plan; it has columns, numbers, texts, DATE '2024-12-31', =, <>, "
@@ -68,6 +83,7 @@ _REASONS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
     ((exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Rand, exp.Uuid), _CHANGING),
     ((exp.Like, exp.ILike, exp.SimilarTo, exp.RegexpLike, exp.Escape, exp.Glob), _PATTERN),
     ((exp.Cast,), _CAST),
+    ((exp.TimestampTrunc, exp.DateTrunc, exp.DateBin, exp.TimeToStr, exp.ToChar), PERIOD),
     ((exp.Div,), "division can fail; write a // 10, rounded toward 0, by a whole number above 0"),
     ((exp.Window,), "a window function reads other rows for each row, and no plan does"),
     ((exp.SetOperation,), f"a union, a difference, or an intersection {_TWICE}"),
@@ -172,6 +188,22 @@ class RowReader:
 
     def __init__(self, source: SqlText, types: ColumnTypes, table: str) -> None:
         self.source, self.types, self.table = source, types, table
+        self.clips: Mapping[str, tuple[str, str]] = {}  # of columns whose values add up
+        self.advice = _IN_SQL
+
+    @contextmanager
+    def clipped(self, clips: Mapping[str, tuple[str, str]], remedy: str = "") -> Generator[None]:
+        """Clip these columns where their values count, and not in conditions and remainders.
+
+        A number that could be too large is refused with the ``remedy``, if any.
+        """
+        before = self.clips, self.advice
+        self.clips = clips
+        self.advice = self.advice | ({CLIP_FIRST: remedy} if remedy else {})
+        try:
+            yield
+        finally:
+            self.clips, self.advice = before
 
     def read(self, tree: exp.Expr) -> SqlPiece:
         """Return a part of SQL as a row expression. Raise PlanError if it has none."""
@@ -180,6 +212,9 @@ class RowReader:
         if form is None and template is None:
             raise self.source.refuse(tree)
         self.source.check_arguments(tree, names)
+        if self.clips and isinstance(tree, (exp.Predicate, exp.Mod)):
+            with self.clipped({}):
+                return self.read(tree)
         if form is not None:
             return form(self, tree)
         trees = [tree.args[name] for name in names if tree.args.get(name) is not None]
@@ -201,7 +236,9 @@ class RowReader:
         try:
             return SqlPiece(text, read(text, self.types), atom)
         except ExpressionError as error:
-            reason = error.reason.replace(CLIP_FIRST, "derive a clipped column in the plan")
+            reason = error.reason
+            for words, of_sql in self.advice.items():
+                reason = reason.replace(words, of_sql)
             raise self.source.refuse(tree, reason) from None
 
     def _operands(self, *trees: exp.Expr) -> list[SqlPiece]:
@@ -234,9 +271,14 @@ class RowReader:
             )
         plain = _IDENTIFIER.fullmatch(name) and not keyword.iskeyword(name)
         text = name if plain else f"column({self._quote(tree, name)})"
+        if name in self.clips:
+            low, high = self.clips[name]
+            text = f"clip({text}, {low}, {high})"
         return self.typed(tree, text, atom=True)
 
     def _literal(self, tree: exp.Expr) -> SqlPiece:
+        if tree.is_string and not tree.this:
+            raise self.source.refuse(tree, _BLANK)
         if tree.is_string:
             return self.typed(tree, self._quote(tree, tree.this), atom=True)
         try:
@@ -256,7 +298,7 @@ class RowReader:
         return self.typed(tree, f"date({self._quote(tree, tree.this)})", atom=True)
 
     def _cast(self, tree: exp.Expr) -> SqlPiece:
-        if tree.args["to"].sql() == "DATE" and tree.this.is_string:
+        if tree.args["to"].sql(comments=False) == "DATE" and tree.this.is_string:
             return self._date(tree.this)
         raise self.source.refuse(tree)
 
@@ -290,6 +332,12 @@ class RowReader:
             text = f"{value.part} if {test.part} else {text}"
         return self.typed(tree, text)
 
+    def _nullif(self, tree: exp.Expr) -> SqlPiece:
+        with self.clipped({}):
+            one, other = self._operands(tree.this, tree.expression)
+        test = self.typed(tree, f"{one.part} == {other.part}")
+        return self.typed(tree, f"None if {test.text} else {self.read(tree.this).part}")
+
     def _coalesce(self, tree: exp.Expr) -> SqlPiece:
         *parts, last = self._operands(tree.this, *tree.expressions)
         text = last.part
@@ -308,7 +356,7 @@ class RowReader:
         exp.Column: _column, exp.Literal: _literal, exp.Boolean: _word, exp.Null: _word,
         exp.Cast: _cast, exp.In: _in, exp.Is: _is, exp.And: _connective, exp.Or: _connective,
         exp.IntDiv: _divide, exp.Mod: _divide, exp.Case: _cases, exp.If: _cases,
-        exp.Coalesce: _coalesce, exp.Extract: _extract,
+        exp.Coalesce: _coalesce, exp.Extract: _extract, exp.Nullif: _nullif,
         exp.Paren: lambda self, tree: self.read(tree.this),
     }
     # fmt: on

@@ -35,7 +35,7 @@ from neyman.publishing.consistency.adjusted_tables import consistent_variances
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import suggest
-from neyman.publishing.plan.query import Query, center, middle
+from neyman.publishing.plan.query import Query, center, middle, square_unit
 from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
@@ -394,7 +394,8 @@ def _ratio(
         slopes, most, coverage = {"offset": 1 / steps, "count": half}, half, 0.95
     else:
         half = max(high - center((low, high)), half)
-        slopes = {"square": 1.0, "offset": 2 * half / steps, "count": half**2}
+        squared = float(square_unit((low, high)))
+        slopes = {"square": squared, "offset": 2 * half / steps, "count": half**2}
         most, coverage = half**2 / 2, 1 - 0.1 / 3
     errors = {part: standard_error(noise[part], rounded=plan.rounded) for part in slopes}
     error = math.hypot(*(k * errors[part] for part, k in slopes.items())) / n

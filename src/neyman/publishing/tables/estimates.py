@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import erfc, log_ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.arrays import Array, Bools, Floats, Integers
-from neyman.publishing.plan.query import Query, center, middle, rank_unit
+from neyman.publishing.plan.query import Query, center, middle, rank_unit, square_unit
 from neyman.publishing.tables.key_selection import threshold
 
 Noisy = tuple[Integers, Fraction]
@@ -330,7 +330,8 @@ def variance(
     """Return the variance of clipped values about their mean, divided by their number.
 
     S is the sum of the distances from the middle of the clip. Q is the sum of the squared distances
-    from c, which is the middle or the integer 1/2 below it. With n the count, t = 1/n, and r = c
+    from c, which is the middle or the integer 1/2 below it. It is counted in `square_unit`, to the
+    nearest, and the interval is wider by half a unit. With n the count, t = 1/n, and r = c
     minus the middle, the variance is
 
         v = Q t - (S t - r)^2.
@@ -354,9 +355,11 @@ def variance(
         square,
         count,
     )
-    q, n = squares.astype(float), counts.astype(float)
+    unit = float(square_unit(clip))
+    q, n = squares * unit, counts.astype(float)
     q_half, n_half = (half_width(x, share, rounded=rounded) for x in (q2, n2))
     q_error, n_error = (standard_error(x, rounded=rounded) for x in (q2, n2))
+    q_half, q_error = q_half * unit, q_error * unit
     t = 1 / np.maximum(n, 1.0)
     off = s * t - rest
     value = np.clip(q * t - off**2, 0.0, most)
@@ -377,8 +380,9 @@ def variance(
     inside = [np.clip(np.nan_to_num(x), first, last) for x in tried]
     least_off = [np.maximum.reduce([0 * x, ends[0] * x - rest, rest - ends[1] * x]) for x in inside]
     upper = np.max([above * x - away**2 for x, away in zip(inside, least_off, strict=True)], axis=0)
-    # The difference of two numbers of about this size loses its last digits.
-    slack = 1e-14 * (high - low) ** 2
+    # The difference of two numbers of about this size loses its last digits, and the squares are
+    # rounded to their unit.
+    slack = 1e-14 * (high - low) ** 2 + (unit / 2 if unit > 1 else 0)
     return CellEstimates(
         value,
         error,

@@ -59,29 +59,56 @@ class DuckDBTable(DatabaseTable):
         """Return the table on a DuckDB that Neyman opens."""
         connection = engine.connect(memory)
         try:
-            path = engine.quoted(self._path, "'")
-            connection.con.execute(f"ATTACH {path} AS people (READ_ONLY)").fetchall()
-            schema = self._names[0] if len(self._names) == 2 else "main"
-            table = connection.table(self._names[-1], database=("people", schema))
-            arrow = table.limit(0).to_pyarrow().schema
-        except Exception as error:
-            engine.close(connection)
-            raise fault(
-                error,
-                f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
-                f" writes ({cause(error)})",
-            ) from None
-        kinds = {
-            field.name: _common_type(field.type, table.schema()[field.name]) for field in arrow
-        }
-        try:
-            check_names(table.columns, columns or ())
-            check_types(pa.schema(list(kinds.items())), columns)
+            schema = self._attach(connection)
+            check_names(schema.names, columns or ())
+            check_types(schema, columns)
+            names = schema.names if columns is None else columns
+            # Only columns of plain types reach Ibis, which cannot describe each type of DuckDB.
+            plain = {name: plain_type(schema.field(name).type) is not None for name in names}
+            chosen = ", ".join(
+                f"{engine.quoted(name) if known else 'CAST(NULL AS BLOB)'} AS {engine.quoted(name)}"
+                for name, known in plain.items()
+            )
+            connection.con.execute(
+                f"CREATE TEMP VIEW neyman_rows AS SELECT {chosen or '1 AS one'} FROM {self._place}"
+            ).fetchall()
+            table = connection.table("neyman_rows")
+            own = table.schema()
+            kinds = [
+                (name, _common_type(schema.field(name).type, own[name]))
+                for name, known in plain.items()
+                if known
+            ]
+            check_types(pa.schema(kinds), columns)
         except DataError:
             engine.close(connection)
             raise
-        picked = without_empty_text(table if columns is None else table.select(*columns))
+        except Exception as error:
+            engine.close(connection)
+            raise fault(
+                error, f"data = {self._url!r}: no such table, or a view that fails ({cause(error)})"
+            ) from None
+        picked = without_empty_text(table)
         return picked if rows else picked.limit(0)
+
+    @property
+    def _place(self) -> str:
+        schema = self._names[0] if len(self._names) == 2 else "main"
+        return ".".join(map(engine.quoted, ("people", schema, self._names[-1])))
+
+    def _attach(self, connection: Any) -> pa.Schema:
+        """Attach the file, and return the Arrow schema of the table."""
+        path = engine.quoted(self._path, "'")
+        try:
+            connection.con.execute(f"ATTACH {path} AS people (READ_ONLY)").fetchall()
+        except Exception as error:
+            raise fault(
+                error,
+                f"data = {self._url!r}: no DuckDB file, or one that another process writes"
+                f" ({cause(error)})",
+            ) from None
+        query = f"SELECT * FROM {self._place} LIMIT 0"
+        return connection.con.sql(query).to_arrow_table().schema
 
 
 def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
@@ -94,13 +121,16 @@ def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
     address = f"file:{quote(path)}?mode=ro"
+    wrong = "no SQLite file, or one that another process writes"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+            wrong = f"the table or view {table!r} cannot be read"
             described = connection.execute(
                 "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", (table,)
             ).fetchall()
     except sqlite3.Error as error:
-        raise DataError(f"data = {url!r}: no SQLite file ({type(error).__name__})") from None
+        raise DataError(f"data = {url!r}: {wrong} ({cause(error)})") from None
     if not described:
         raise DataError(f"data = {url!r}: the file has no table {table!r}")
     readings = {name: _reading(kind or "") for name, kind in described}

@@ -24,7 +24,7 @@ from ibis.backends.sql.compilers.postgres import PostgresCompiler
 
 Sql = sge.Expr
 
-_NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\Z"
+_NUMBER = r"^-?([0-9]{1,120}(\.[0-9]{0,120})?|\.[0-9]{1,120})([eE][-+]?[0-9]{1,4})?\Z"
 _INFINITE, _MINUS_INFINITE = r"^[iI]nf(inity)?\Z", r"^-[iI]nf(inity)?\Z"
 _DOUBLE = r"^-?([0-9]{1,60}(\.[0-9]{0,60})?|\.[0-9]{1,60})([eE][-+]?[0-9]{1,2})?\Z"
 _BIGINT = r"^-?[0-9]{1,18}\Z"

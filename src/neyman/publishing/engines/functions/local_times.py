@@ -5,7 +5,8 @@ follow from this number by the same arithmetic on every engine. No engine's cale
 matter. A zone is a finite list of offsets from UTC, from Python's ``zoneinfo``, up to the year
 2128. Later times follow the zone's last rule, which repeats with the calendar.
 
-A timestamp whose day is outside the years 1 to 9999 is missing.
+A timestamp whose day is outside the years 1 to 9999 is missing. A text with a day, a time, and an
+offset from UTC, in a column with a zone, is such a timestamp. Other texts are read as written.
 """
 
 # pyright: reportMissingTypeStubs=false
@@ -20,9 +21,17 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import ibis
+import ibis.expr.datatypes as dt
 
 from neyman.publishing.engines.backends import Backend, Value, backend_of, step_function
-from neyman.publishing.engines.expressions import quotient, remainder
+from neyman.publishing.engines.expressions import (
+    DAY,
+    INSTANT,
+    OFFSET,
+    day_number,
+    quotient,
+    remainder,
+)
 from neyman.publishing.plan.plan import Plan
 
 _DAY_SECONDS = 86_400
@@ -51,18 +60,30 @@ def local_days(
 ) -> ibis.Table:
     """Return the table with a date in place of each timestamp, and the hours that the plan reads.
 
+    A text with an offset, in a column with a zone, becomes the text of its local day. If
+    expressions read the column as dates, the local hour follows.
+
     Args:
         staged: returns the same rows; the engine computes their columns only once.
     """
     backend, zones = backend_of(table), dict(plan.rows.zones)
     kinds = table.schema()  # no plan has a timestamp as an id
-    times = [name for name, kind in kinds.items() if kind.is_timestamp() and name != plan.unit.id]
+    texts = [name for name in zones if name in kinds and _is_text(kinds[name])]
+    times = [name for name, kind in kinds.items() if kind.is_timestamp() or name in texts]
+    times = [name for name in times if name != plan.unit.id]
     if not times:
         return table
+    dated = {name for name, kind in plan.rows.readings if kind.type == "date"}
     utc, listed, local = (
         {name: f"neyman:{stage}:{name}" for name in times} for stage in ("utc", "listed", "local")
     )
-    ready = staged(table.mutate(**{utc[name]: _seconds(table[name], backend) for name in times}))
+    seconds = {
+        utc[name]: _seconds_of_text(table[name])
+        if name in texts
+        else _seconds(table[name], backend)
+        for name in times
+    }
+    ready = staged(table.mutate(**seconds))
     own = {name: _listed_second(ready[utc[name]], zones.get(name) or "UTC") for name in times}
     ready = staged(ready.mutate(**{listed[name]: second for name, second in own.items()}))
     for name in times:
@@ -74,10 +95,53 @@ def local_days(
     columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
         second = ready[local[name]]
-        columns[name] = backend.date_of(quotient(second, _DAY_SECONDS).cast("int32"))
+        day = backend.date_of(quotient(second, _DAY_SECONDS).cast("int32"))
+        hour = quotient(remainder(second, _DAY_SECONDS), 3600)
+        if name in texts:
+            columns[name] = _local_text(ready[name], day, hour, name in dated, backend)
+            continue
+        columns[name] = day
         if name in plan.rows.hours:
-            columns[hour_column(name)] = quotient(remainder(second, _DAY_SECONDS), 3600)
+            columns[hour_column(name)] = hour
     return ready.select(**columns)
+
+
+def _is_text(kind: dt.DataType) -> bool:
+    return kind.is_string() or kind.is_binary()  # a joined table has bytes
+
+
+def _seconds_of_text(column: Value) -> Value:
+    """Return the seconds since 1970 of a text that is an instant; NULL for other texts."""
+    text = column.cast("string")
+    known = text.re_search(INSTANT) & text.substr(0, 10).try_cast("date").notnull()
+
+    def digits(part: Value) -> Value:
+        return part.try_cast("int64").coalesce(0)
+
+    year, month, day = (digits(text.substr(a, b)) for a, b in ((0, 4), (5, 2), (8, 2)))
+    offset = text.re_extract(f"({OFFSET})\\z", 1).replace(":", "")
+    ahead = digits(offset.substr(1, 2)) * 3600 + digits(offset.substr(3, 2)) * 60
+    clock = digits(text.substr(11, 2)) * 3600 + digits(text.substr(14, 2)) * 60
+    clock = clock + digits(text.re_extract(r"^.{16}:([0-9]{2})", 1))
+    clock = clock - ibis.cases((offset.startswith("-"), -ahead), else_=ahead)
+    return ibis.cases((known, (day_number(year, month, day) - _EPOCH) * _DAY_SECONDS + clock))
+
+
+def _local_text(column: Value, day: Value, hour: Value, dated: bool, backend: Backend) -> Value:
+    """Return the text of a local day, with the hour if ``dated``; other texts as written.
+
+    Unless ``dated``, the text of a day with a time loses the time, because keys are days.
+    """
+    text, known = column.cast("string"), column.cast("string").re_search(INSTANT)
+    local = day.cast("string")
+    if dated:
+        local = local.concat(" ", (hour + 100).cast("string").substr(1, 2), ":00")
+        cases = [(known, local)]
+    else:
+        cases = [(known, local), (text.re_search(DAY), text.substr(0, 10))]
+    if column.type().is_binary():
+        cases = [(test, backend.encode(own)) for test, own in cases]
+    return ibis.cases(*cases, else_=column)
 
 
 def _seconds(column: Value, backend: Backend) -> Value:
