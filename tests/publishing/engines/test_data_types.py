@@ -8,6 +8,7 @@ import ibis
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -294,6 +295,15 @@ SOURCES = {
     ),
     "pandas": lambda folder: PEOPLE.to_pandas(types_mapper=pd.ArrowDtype),
     "pandas floats": lambda folder: pd.DataFrame({"sex": pd.Series([0, 1, 1, None], dtype=object)}),
+    "relation with odd types": lambda folder: duckdb.connect().sql(
+        "select *, null::interval i, null::union(a int) u, null::variant v from (values (0), (1), "
+        "(1), (null)) t (sex)"
+    ),
+    "polars with odd types": lambda folder: pl.from_arrow(PEOPLE).with_columns(
+        wide=pl.lit(1, pl.Int128),
+        span=pl.duration(days=1),
+        thing=pl.Series([{1}] * 4, dtype=pl.Object),
+    ),
     "narwhals": lambda folder: nw.from_native(PEOPLE),
     "narwhals of pandas": lambda folder: nw.from_native(
         PEOPLE.to_pandas(types_mapper=pd.ArrowDtype)

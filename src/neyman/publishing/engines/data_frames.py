@@ -139,7 +139,17 @@ def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
         return collected(source.select(list(columns))).to_arrow()
 
-    return Frame(collected(source.head(0)).to_arrow().schema, read)
+    return Frame(_schema_of_polars(collected(source.head(0))), read)
+
+
+def _schema_of_polars(empty: Any) -> pa.Schema:
+    """Return the Arrow schema of a frame. A type that Arrow lacks is the unusable `PLACEHOLDER`."""
+    try:
+        return empty.to_arrow().schema
+    except Exception:
+        if len(empty.columns) == 1:
+            return pa.schema([(empty.columns[0], PLACEHOLDER)])
+        return pa.schema([_schema_of_polars(empty.select(name)).field(0) for name in empty.columns])
 
 
 def _of_stream(source: Any) -> Frame:
