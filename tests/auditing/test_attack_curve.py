@@ -181,4 +181,4 @@ def test_no_ledger_takes_evidence_and_nothing_is_spent(name, tmp_path):
 
 def test_a_plan_refuses_evidence_as_a_budget():
     with pytest.raises(PlanError, match="AttackCurve"):
-        ny.Plan.from_dict({"budget": EVIDENCE})
+        ny.Plan.from_dict({"schema": 2, "budget": EVIDENCE})
