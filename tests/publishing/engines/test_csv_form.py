@@ -28,7 +28,6 @@ from random_laws import examples
 
 ENCODINGS = typing.get_args(SourcePart.model_fields["encoding"].annotation)
 DELIMITERS = typing.get_args(SourcePart.model_fields["delimiter"].annotation)
-# Of the plan without a [source], before there was one.
 
 
 def formed(keys=("a", "b"), **source) -> Plan:
