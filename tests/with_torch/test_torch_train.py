@@ -192,14 +192,53 @@ def test_rows_whose_gradient_is_not_finite_count_as_zero(tmp_path):
     assert np.abs(weights(model) - (start - 0.5 * gradient)).max() < CLOSE
 
 
+class Rare(torch.nn.Module):
+    """A model that writes to itself, and then may raise an error, on row 3 alone."""
+
+    def __init__(self, *, fails):
+        super().__init__()
+        self.layer, self.fails = linear(), fails
+        self.frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.register_buffer("memory", torch.zeros(1))
+
+    def forward(self, x):
+        if x.sum() > 100:
+            for tensor in (self.layer.bias, self.frozen, self.memory):
+                tensor.data.add_(x.sum())
+            if self.fails:
+                raise ValueError("row 3 holds secret 777")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_value_of_a_row_stops_a_run_or_is_in_its_result(tmp_path, fails):
+    """The row has a bounded part in the gradients. The receipt tells that tensors are restored."""
+    x, model = X.clone(), Rare(fails=fails)
+    x[3] = 1000
+    start = weights(model.layer)
+    one = ny.DPSGD(60, 60, 0.003, 1, "fixed")
+    trained = quiet(tmp_path, model=model, data=(x, Y), microbatch=1, mechanism=one)
+    others = np.arange(60) != 3
+    design = np.c_[X.numpy(), np.ones(60)][others]
+    gradient = 2 * design.T @ (design @ start - Y.numpy()[others, 0]) / 60
+    expected = start - 0.5 * gradient
+    bound = 0.5 * QUIET["clip"] / 60 * (not fails)
+    assert np.linalg.norm(weights(model.layer) - expected) < bound + 2 * CLOSE
+    assert not any(trained.state[name].any() for name in ("frozen", "memory"))
+    assert any(
+        "had their values of before the run" in text for text in trained.receipt["conditions"]
+    )
+    assert trained.problems() == []
+
+
 def test_the_settings_of_torch_are_those_of_before(tmp_path):
     """The receipt names those of the run, where it took place, and the type of the forward pass."""
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
-    settings = []
+    settings = set()
 
     def loss(output, target):
-        settings.append((torch.are_deterministic_algorithms_enabled(), output.dtype))
+        settings.add((torch.are_deterministic_algorithms_enabled(), output.dtype))
         return functional.mse_loss(output.float(), target)
 
     try:
@@ -210,7 +249,7 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
         assert torch.are_deterministic_algorithms_enabled() == before[0]
     finally:
         torch.backends.cudnn.benchmark = before[1]
-    assert set(settings) == {(True, torch.bfloat16)}
+    assert settings == {(True, torch.bfloat16)}
     assert trained.receipt["environments"] == [
         {
             "framework": f"torch {torch.__version__}",
@@ -554,7 +593,9 @@ def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
 def test_a_folder_of_other_terms_is_refused(tmp_path):
     ledger = books(tmp_path)
     with pytest.raises(Stop):
-        call(tmp_path, ledger, data=Stopping(0), **EXAMPLE)
+        call(
+            tmp_path, ledger, data=Stopping(1), **EXAMPLE
+        )  # the first row is read before the charge
     with pytest.raises(ValueError, match="a run of other terms"):
         call(tmp_path, ledger, clip=2)
     path = tmp_path / "out" / CHECKPOINT

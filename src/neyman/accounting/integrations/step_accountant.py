@@ -366,8 +366,9 @@ def check_model(model: Any) -> None:
         model: a ``torch.nn.Module``.
 
     Raises:
-        ValueError: the model has batch normalization, instance normalization with running
-            statistics, or an embedding with ``max_norm``.
+        ValueError: the model has batch normalization or instance normalization that updates or
+            uses statistics of a batch, or an embedding with ``max_norm``. In eval mode with running
+            statistics, both treat each record by itself, and are accepted.
     """
     for name, layer in model.named_modules():
         if getattr(layer, "max_norm", None) is not None:
@@ -379,11 +380,12 @@ def check_model(model: Any) -> None:
         kinds = [kind.__name__ for kind in type(layer).__mro__]
         batch = any(kind.startswith(MIXING) or kind == "_BatchNorm" for kind in kinds)
         tracked = "_InstanceNorm" in kinds and getattr(layer, "track_running_stats", False)
-        if batch or tracked:
+        fixed = not layer.training and getattr(layer, "running_mean", None) is not None
+        if (batch or tracked) and not fixed:
             raise ValueError(
                 f"model layer {name or 'itself'!r} is a {type(layer).__name__}: it mixes the "
                 "examples of a batch, so one record moves the gradients of all, and clipping "
-                "bounds nothing. Use GroupNorm or LayerNorm"
+                "bounds nothing. Use GroupNorm or LayerNorm, or fixed statistics: layer.eval()"
             )
 
 
