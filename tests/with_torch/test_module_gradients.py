@@ -360,6 +360,46 @@ def test_settings_of_torch_come_back():
     torch.backends.cudnn.benchmark = False
 
 
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_batch_normalization_with_fixed_statistics_is_a_layer_as_others(microbatch):
+    norm = nn.BatchNorm2d(4).eval()
+    norm.running_mean.normal_()
+    model, rows = network(), images(5)
+    model[1] = norm
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    gradients.check(rows)
+    want = loop(model, rows, {tuple(gradients.parameters): 1.0})
+    assert difference(gradients, rows, want) < allowed(gradients, 5)
+    norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
+    with pytest.raises(ValueError, match="mixes the examples"):
+        check_module(model)  # it has no statistics but those of a batch
+
+
+class Output:
+    """What transformers return: an object that has the tensor."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_loss_may_take_the_tensor_out_of_an_output_and_is_told_so(microbatch):
+    model, rows = Calls(lambda layer, x: Output(layer(x))), (torch.ones(5, 4), torch.ones(5).long())
+    given = {"clips": 1, "grid": GRID, "microbatch": microbatch}
+    with pytest.raises(ValueError, match=r"returns a Output, .*cross_entropy\(output\.logits"):
+        ModuleGradients(model, F.cross_entropy, **given).check(rows)
+    taken = ModuleGradients(model, lambda out, y: F.cross_entropy(out.logits, y), **given)
+    taken.check(rows)
+    assert taken.sum(rows).any()
+
+
+def sharded():
+    """A model whose parameters claim to be split over processes."""
+    model = nn.Linear(4, 3)
+    model.weight = nn.Parameter(type("DTensor", (torch.Tensor,), {})(torch.ones(3, 4)))
+    return model
+
+
 def decided(layer, x):
     return layer(x) if x.sum() > 0 else -layer(x)
 
@@ -398,6 +438,8 @@ def test_what_a_microbatch_cannot_do_works_with_one_example_per_call(model, word
         (nn.Linear(4, 3, dtype=torch.complex64), "complex64"),
         (nn.DataParallel(nn.Linear(4, 3)), "model\\.module"),
         (nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, device="meta")), "model\\.to"),
+        (type("FullyShardedDataParallel", (nn.Module,), {})(), "before it was"),
+        (sharded(), "before it is split"),
     ],
 )
 def test_layers_that_mix_examples_are_refused_by_name(model, words):

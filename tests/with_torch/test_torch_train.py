@@ -351,6 +351,21 @@ class Stream(IterableDataset):
         yield X[0], Y[0]
 
 
+class Dicts(Rows):
+    def __getitem__(self, row):
+        return {"pixels": X[row], "label": Y[row]}
+
+
+class TensorRows(Rows):
+    def __getitem__(self, row):
+        return X[row], Y[row].repeat(2)
+
+
+class Texts(Rows):
+    def __getitem__(self, row):
+        return "0.1 0.2 0.3", Y[row]
+
+
 OTHER = linear()
 REFUSED = {
     "a loader": (
@@ -362,6 +377,12 @@ REFUSED = {
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
     "no tensors": ({"data": ()}, "tuple of tensors"),
     "no example": ({"data": Rows()}, "give a made-up row"),
+    "rows of dicts": ({"data": Dicts(), **EXAMPLE}, "a row as a dict, .*row\\['label'\\]"),
+    "rows of a shape": (
+        {"data": TensorRows(), **EXAMPLE},
+        r"shapes \[\(3,\), \(2,\)\], and example has \[\(3,\), \(1,\)\]",
+    ),
+    "rows of text": ({"data": Texts(), **EXAMPLE}, "shapes .'str'"),
     "lengths": ({"data": (X, Y[:9])}, "of one length"),
     "device": ({"data": (X.to("meta"), Y.to("meta"))}, "data is on meta and model on cpu"),
     "loss none": ({"loss": torch.nn.MSELoss(reduction="none")}, "reduction"),
@@ -402,6 +423,21 @@ def test_bad_input_is_refused_before_the_charge(tmp_path, name):
     assert ledger.account("toy@1").entries == 0
     assert np.array_equal(weights(model), start)
     functional.mse_loss(model(X), Y).backward()  # as before
+
+
+def test_the_ways_to_describe_several_rows_of_a_person_name_one_remedy(tmp_path):
+    """Each refusal names all that the remedy needs, and the remedy runs."""
+    ledger = books(tmp_path, rows=4)
+    many = ny.DPSGD(60, 12, 4, 2, records_per_user=4)
+    for change in ({}, {"mechanism": many}):
+        with pytest.raises(ValueError, match=r"rows=1, and describe .*user_sampling='users'"):
+            call(tmp_path, ledger, **change)
+    users = ny.DPSGD(15, 3, 4, 2, records_per_user=4, user_sampling="users")
+    (tmp_path / "users").mkdir()
+    loss = torch.nn.MSELoss(reduction="sum")
+    data = X.view(15, 4, 3), Y.view(15, 4, 1)
+    ledger = books(tmp_path / "users")
+    assert call(tmp_path / "users", ledger, loss=loss, data=data, mechanism=users).problems() == []
 
 
 def test_a_dry_run_leaves_the_optimizer_and_the_model_as_they_were(tmp_path):

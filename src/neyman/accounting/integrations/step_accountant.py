@@ -380,7 +380,10 @@ def check_model(model: Any) -> None:
         kinds = [kind.__name__ for kind in type(layer).__mro__]
         batch = any(kind.startswith(MIXING) or kind == "_BatchNorm" for kind in kinds)
         tracked = "_InstanceNorm" in kinds and getattr(layer, "track_running_stats", False)
-        fixed = not layer.training and getattr(layer, "running_mean", None) is not None
+        fixed = (
+            not getattr(layer, "training", True)
+            and getattr(layer, "running_mean", None) is not None
+        )
         if (batch or tracked) and not fixed:
             raise ValueError(
                 f"model layer {name or 'itself'!r} is a {type(layer).__name__}: it mixes the "

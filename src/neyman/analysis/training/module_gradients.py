@@ -51,7 +51,7 @@ WRAPPERS = {
     "OptimizedModule": "model._orig_mod",
     "DataParallel": "model.module",
     "DistributedDataParallel": "model.module",
-    "FullyShardedDataParallel": "model.module",
+    "FullyShardedDataParallel": "the one before it was wrapped, which has whole parameters",
 }
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 # Phrases in torch's messages, and their meaning.
