@@ -36,14 +36,18 @@ class Private:
             data_loader=DataLoader(TensorDataset(x.to(dtype), Y.to(dtype)), batch_size=batch),
             **{"noise_multiplier": 1e-9, "max_grad_norm": 1.0} | more,
         )
-        self.accountant = make_exact(
-            self.module, self.optimizer, self.loader, physical_batch_size=size, grid=grid
-        )
+        self.exact(physical_batch_size=size, grid=grid)
+
+    def exact(self, **more):
+        self.accountant = make_exact(self.module, self.optimizer, self.loader, self.loss, **more)
+
+    def loss(self, model, batch):
+        x, y = batch
+        return getattr(0.5 * (model(x)[:, 0] - y).square(), self.reduction)()
 
     def backward(self, x, y):
         self.optimizer.zero_grad()
-        residual = self.module(x)[:, 0] - y
-        getattr(0.5 * residual.square(), self.reduction)().backward()
+        self.loss(self.module, (x, y)).backward()
 
     def train(self, batches=None):
         for x, y in self.loader if batches is None else batches:
@@ -93,6 +97,10 @@ def test_a_step_with_little_noise_is_that_of_numpy(clipping, reduction):
     assert private.optimizer.params[0].summed_grad.dtype == torch.int64
 
 
+def cross_entropy(model, batch):
+    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
 def images(order, size):
     """The sums of a convolutional network's gradients, in whole numbers."""
     torch.manual_seed(1)  # the same network and images
@@ -109,12 +117,12 @@ def images(order, size):
         noise_multiplier=1.0,
         max_grad_norm=0.5,
     )
-    make_exact(module, optimizer, loader, physical_batch_size=size)
+    make_exact(module, optimizer, loader, cross_entropy, physical_batch_size=size)
     steps = 0
     for images, labels in loader:
         assert len(images) == size
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(module(images), labels).backward()
+        cross_entropy(module, (images, labels)).backward()
         optimizer.step()
         steps += 1
     assert (steps, len(engine.accountant)) == (math.ceil(30 / size), 1)
@@ -138,9 +146,7 @@ def test_a_sample_comes_in_batches_of_one_size_and_has_one_step_with_noise():
         private.loader.num_workers = workers
         if workers:
             private.loader.prefetch_factor = 2
-            private.accountant = make_exact(
-                private.module, private.optimizer, private.loader, physical_batch_size=4
-            )
+            private.exact(physical_batch_size=4)
         before = private.accountant.history
         with BatchMemoryManager(
             data_loader=private.loader, max_physical_batch_size=4, optimizer=private.optimizer
@@ -172,7 +178,7 @@ def test_a_batch_that_is_not_used_or_is_split_gets_no_step():
         private = Private(batch=10, size=4, noise_multiplier=1.0)
         if workers:
             private.loader.num_workers, private.loader.prefetch_factor = workers, 2
-            make_exact(private.module, private.optimizer, private.loader, physical_batch_size=4)
+            private.exact(physical_batch_size=4)
         batches = iter(private.loader)
         next(batches)
         with pytest.raises(ValueError, match="was not used for a step"):
@@ -292,7 +298,7 @@ def test_what_is_not_proven_is_refused_by_name():
         if act:
             act(optimizer)
         with pytest.raises((TypeError, ValueError), match=match):
-            make_exact(module, optimizer, loader, grid=grid)
+            make_exact(module, optimizer, loader, cross_entropy, grid=grid)
 
     ghost = {"grad_sample_mode": "ghost", "criterion": torch.nn.MSELoss()}
     refused("DPOptimizerFastGradientClipping", **ghost)
@@ -307,7 +313,7 @@ def test_what_is_not_proven_is_refused_by_name():
     refused("grid = 33554432", grid=1 << 25)
     refused(r"optimizer\.add_noise\(\)", lambda it: setattr(it, "add_noise", lambda: None))
     with pytest.raises(ValueError, match="loader is a "):
-        make_exact(None, None, None)
+        make_exact(None, None, None, None)
 
 
 def test_a_step_with_other_noise_is_refused():
@@ -328,7 +334,7 @@ def test_a_step_with_other_noise_is_refused():
 def test_the_check_of_opacus_alone_gives_its_float_noise_back():
     torch.seed()
     private = Private(noise_multiplier=1.0)
-    check_batches(private.loader, private.optimizer, 1.0, private.module)
+    check_batches(private.loader, private.optimizer, 1.0, private.module, private.loss)
     private.train()
     assert private.optimizer.params[0].summed_grad.dtype == torch.float32
     assert not private.accountant.exact

@@ -63,7 +63,7 @@ def state_of(model: Module, loss: object) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     seen: dict[int, object] = {}  # keeps the objects, so that no id is used twice
-    open_parts: list[tuple[str, Any]] = [("", model), ("loss", loss)]
+    open_parts: list[tuple[str, Any]] = [("loss", loss), ("", model)]
     while open_parts:
         name, value = open_parts.pop()
         if isinstance(value, Tensor):

@@ -299,7 +299,7 @@ assumed exact>
             raise ValueError(
                 f"steps without a check of their loader: {self._unchecked}. Their noise and their "
                 "sampling are not known. Call check_batches(loader, optimizer, sample_rate, "
-                "module) after make_private or load_checkpoint, and before the next step. "
+                "module, loss) after make_private or load_checkpoint, and before the next step. "
                 "accountant.history = [...] asks about any steps without a check"
             )
         if samples := self._unaccounted_draws():
@@ -320,8 +320,8 @@ class Draws(Protocol):
         """Return the number of samples that no step accounts for."""
         ...
 
-    def use(self, optimizer: Any) -> None:
-        """Use one sample for a step of the optimizer, or refuse the step."""
+    def use(self, optimizer: Any) -> float:
+        """Use one sample for a step of the optimizer, or refuse the step. Return its sigma."""
         ...
 
     def forget(self) -> None:
@@ -354,9 +354,9 @@ class StepHook:
                 "add up to more than the clipping norm. Step after each batch, or split one "
                 "batch with BatchMemoryManager"
             )
-        if self.draws is not None:
-            self.draws.use(optimizer)
-        self.accountant.record(self, noise_multiplier=optimizer.noise_multiplier)
+        draws = self.draws
+        sigma = optimizer.noise_multiplier if draws is None else draws.use(optimizer)
+        self.accountant.record(self, noise_multiplier=sigma)
 
 
 def check_model(model: Any) -> None:
