@@ -535,7 +535,7 @@ class Holder:
     __slots__ = ("seen",)
 
 
-SEEN = []
+HISTORY = []
 WAYS = {
     "memory": lambda m, x: m.memory.add_(1),
     "frozen": lambda m, x: m.frozen.add_(1),
@@ -550,7 +550,7 @@ WAYS = {
     "holder.seen": lambda m, x: setattr(m.holder, "seen", x.sum()),
     "keep.seen": lambda m, x: setattr(m.keep, "seen", x.sum()),
     "type.Keeps.count": lambda m, x: setattr(Keeps, "count", Keeps.count + x.mean()),
-    "keep.SEEN": lambda m, x: SEEN.append(1),
+    "keep.HISTORY": lambda m, x: HISTORY.append(1),
     "keep.defaults": lambda m, x, rows={}: rows.update(last=x.sum()),
 }
 
@@ -559,7 +559,7 @@ WAYS = {
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_model_that_keeps_something_about_a_row_is_refused(microbatch, way, monkeypatch):
     """What it keeps has no noise, however it is kept, and no number of rows per call allows it."""
-    SEEN.clear()
+    HISTORY.clear()
     monkeypatch.setattr(Keeps, "count", torch.zeros(1))
     model = Keeps(WAYS[way])
     before = model.layer.bias.clone(), model.layer.weight.clone()

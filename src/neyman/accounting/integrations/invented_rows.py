@@ -61,24 +61,24 @@ def state_of(model: Module, loss: object) -> dict[str, str]:
     This has the tensors, arrays, and attributes of both, what they hold in turn, their classes, and
     the closures and global variables of their functions. It has no file, and no other process.
     """
-    found: dict[str, str] = {}
-    seen: dict[int, object] = {}  # keeps the objects, so that no id is used twice
+    digests: dict[str, str] = {}
+    objects: dict[int, object] = {}  # keeps the objects, so that no id is used twice
     open_parts: list[tuple[str, Any]] = [("loss", loss), ("", model)]
     while open_parts:
         name, value = open_parts.pop()
         if isinstance(value, Tensor):
-            found[name] = _digest(value)
+            digests[name] = _digest(value)
         elif isinstance(value, np.ndarray) and value.dtype != object:
-            found[name] = f"{value.dtype} {value.shape} {blake2b(value.tobytes()).hexdigest()}"
+            digests[name] = f"{value.dtype} {value.shape} {blake2b(value.tobytes()).hexdigest()}"
         elif isinstance(value, PLAIN):
-            found[name] = repr(value)
-        elif id(value) not in seen:
-            seen[id(value)] = value
+            digests[name] = repr(value)
+        elif id(value) not in objects:
+            objects[id(value)] = value
             parts = list(_parts(value))
             if not parts and not isinstance(value, (type, ModuleType, ReferenceType)):
-                found[name] = ADDRESS.sub("", repr(value))
+                digests[name] = ADDRESS.sub("", repr(value))
             open_parts += [(f"{name}{'.' * bool(name)}{key}", part) for key, part in parts]
-    return found
+    return digests
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -88,10 +88,12 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 def _digest(tensor: Tensor) -> str:
     try:
-        plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        plain = tensor.detach().to_dense().cpu().resolve_conj().resolve_neg().contiguous()
+        content = plain.reshape(-1).view(torch.uint8).numpy()
     except (RuntimeError, TypeError, NotImplementedError):
-        return f"{LOST} {id(tensor)}"
-    return f"{tensor.dtype} {tuple(tensor.shape)} {blake2b(plain).hexdigest()}"
+        ended = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        return f"{LOST if ended else 'a tensor without bytes'} {id(tensor)}"
+    return f"{tensor.dtype} {tuple(tensor.shape)} {blake2b(content).hexdigest()}"
 
 
 def _package(thing: object) -> str:
@@ -118,9 +120,10 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
         yield from enumerate(value)
     elif isinstance(value, (set, frozenset)):
         yield from enumerate(sorted(map(repr, value)))
-    elif isinstance(value, (FunctionType, type)):
-        if not _is_installed(value):
-            yield from _function_parts(value) if kind is FunctionType else vars(value).items()
+    elif isinstance(value, FunctionType):
+        yield from () if _is_installed(value) else _function_parts(value)
+    elif isinstance(value, type):
+        yield from () if _is_installed(value) else vars(value).items()
     elif isinstance(value, (partial, MethodType)) or _package(kind) not in LIBRARIES:
         slots = (k for each in kind.__mro__ for k in getattr(each, "__slots__", ()))
         named = ("func", "args", "keywords", "__self__", "__func__", *slots)

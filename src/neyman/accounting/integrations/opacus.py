@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeVar
 
 from neyman.accounting.integrations.step_accountant import StepAccountant, StepHook, check_model
@@ -559,11 +560,11 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
             )
     failure = None
     for largest in largest_numbers(model, optimizer.params[0].device):
+        many = LIMITS.other_rows
         row, last, *others = (
-            tree_map(lambda x, n=n, most=largest: invented(x, n, most), like)
-            for n in (1, 1, LIMITS.other_rows, LIMITS.other_rows)
+            tree_map(partial(invented, rows=n, largest=largest), like) for n in (1, 1, many, many)
         )
-        batches = [tree_map(lambda *x: torch.cat(x), row, other, last) for other in others]
+        batches = [tree_map(_join, row, other, last) for other in others]
         try:
             return _compare(optimizer, model, loss, row, batches)
         except MixedRows:
@@ -574,6 +575,10 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
         f"module or loss fails on invented rows: {type(failure).__name__}: {failure}. Give "
         "loss=lambda model, batch: ..., which computes the loss of a batch of the loader"
     ) from failure
+
+
+def _join(*parts: Any) -> Any:
+    return torch.cat(parts)
 
 
 def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any]) -> None:
@@ -615,9 +620,9 @@ def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any
         generators.append(torch.cuda.default_generators[device.index])
     states = [generator.get_state() for generator in generators]
     together = gradient(first)
-    before, drawn = state_of(model, loss), False
+    before, random = state_of(model, loss), False
     for generator, state in zip(generators, states, strict=True):
-        drawn = drawn or not torch.equal(generator.get_state(), state)
+        random = random or not torch.equal(generator.get_state(), state)
         generator.set_state(state)
     if differ(together, gradient(second)):
         raise MixedRows(
@@ -627,15 +632,15 @@ def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any
             "loss that treat each row by itself"
         )
     # Other numbers are drawn for a row alone.
-    if not drawn and differ(together[:1], gradient(row, 1)[:1]):
+    if not random and differ(together[:1], gradient(row, 1)[:1]):
         raise MixedRows(
             "loss depends on the number of rows: the gradient of an invented row is another alone "
             f"than in a batch of {2 + LIMITS.other_rows}. Use the mean or the sum of the losses of "
             "the rows, the one that loss_reduction of make_private names"
         )
-    if kept := changes(before, state_of(model, loss)):
+    if leaks := changes(before, state_of(model, loss)):
         raise MixedRows(
-            f"module or loss writes to {kept[0]!r} in its forward pass, which keeps data without "
+            f"module or loss writes to {leaks[0]!r} in its forward pass, which keeps data without "
             "noise. Remove that"
         )
 

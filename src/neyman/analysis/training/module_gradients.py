@@ -243,20 +243,20 @@ class ModuleGradients:
         zeros = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
         try:
             self._add(self._zeros(rows), zeros)
-            lost = self._lost(zeros)
+            direct = self._direct_use(zeros)
         except Exception as error:
-            text, place = str(error), inside[-1] if inside else "in the loss"
+            text, place, direct = str(error), inside[-1] if inside else "in the loss", ""
         else:
             text = place = ""
         finally:
             for hook in hooks:
                 hook.remove()
         if not place:
-            return lost or self._kept(zeros)
+            return direct or self._leak(zeros)
         if self._rows == 1 or "deterministic" in text:
             return f"model fails {place}, on a row of zeros, so replace it: {text}"
-        if kept := self._kept(zeros):
-            return kept
+        if leak := self._leak(zeros):
+            return leak
         if alone := self._alone()._failure(rows):
             return alone
         reason = next((words for sign, words in REASONS.items() if sign in text), text)
@@ -272,7 +272,7 @@ class ModuleGradients:
         alone._rows, alone._taps = 1, {}
         return alone
 
-    def _kept(self, zeros: tuple[Tensor, ...]) -> str:
+    def _leak(self, zeros: tuple[Tensor, ...]) -> str:
         """Return a text if the model or the loss keeps something about invented rows, else "".
 
         A first run on zeros may fill caches that depend on shapes alone.
@@ -293,7 +293,7 @@ class ModuleGradients:
             )
         return ""
 
-    def _lost(self, rows: tuple[Tensor, ...]) -> str:
+    def _direct_use(self, rows: tuple[Tensor, ...]) -> str:
         """Return a text if the loss uses a parameter directly, so its gradient would be lost.
 
         Else return "".
