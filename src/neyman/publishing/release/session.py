@@ -40,6 +40,7 @@ from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
+from neyman.storage.visible_text import visible
 
 _MAX_ROWS_SHOWN = 20  # rows
 
@@ -149,7 +150,7 @@ class Answer:
             f"{name}\n{rows[name].to_pandas().to_string(index=False)}{_more(table)}"
             for name, table in self._parts().items()
         )
-        return "\n".join([*shown, *self.notes, self.note])
+        return visible("\n".join([*shown, *self.notes, self.note]))
 
     def _parts(self) -> Mapping[str, pa.Table]:
         """Return the tables to display, by name."""
