@@ -117,6 +117,16 @@ def test_the_sum_is_that_of_a_loop(microbatch, reduction):
     assert gradients.size == len(want) == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_layer_may_have_more_entries_than_float64_adds_up_exactly(microbatch):
+    """Behind another layer: its inputs need a derivative, and its rows are added in integers."""
+    model, rows = nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.Linear(400, 400)), images(2)
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    assert gradients.size > 1 << 17
+    want = loop(model, rows, {tuple(gradients.parameters): 1})
+    assert difference(gradients, rows, want) < allowed(gradients, 2)
+
+
 class Tempered(nn.Module):
     """A linear layer, and a parameter that is a single number."""
 

@@ -184,13 +184,14 @@ def _as_float(name: str, end: Any) -> float:
     """Return an end as a float, rounded outward: no integer is too large."""
     if isinstance(end, (bool, str, bytes)) or not isinstance(end, (Real, Decimal)):
         raise TypeError(f"{name} = {end!r} must be a real number, as an end of an interval")
+    exact: Any = end
     try:
-        number = float(end)
+        number = float(exact)
     except OverflowError:
-        number = math.inf if end > 0 else -math.inf
+        number = math.inf if exact > 0 else -math.inf
     if name == "lower":
-        return math.nextafter(number, -math.inf) if number > end else number
-    return math.nextafter(number, math.inf) if number < end else number
+        return math.nextafter(number, -math.inf) if number > exact else number
+    return math.nextafter(number, math.inf) if number < exact else number
 
 
 def _ends(other: object) -> tuple[Any, Any] | None:

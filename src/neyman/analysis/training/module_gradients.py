@@ -242,7 +242,7 @@ class ModuleGradients:
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
         zeros = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
         try:
-            self._add(self._zeros(rows), zeros)
+            self._add(self._zeros(rows), zeros, self._padded_gradients(zeros))
             direct = self._direct_use(zeros)
         except Exception as error:
             text, place, direct = str(error), inside[-1] if inside else "in the loss", ""
@@ -281,7 +281,7 @@ class ModuleGradients:
         for largest in largest_numbers(self._model, self.device):
             rows = tuple(invented(x, self._rows, largest) for x in zeros)
             with suppress(Exception):  # an invented number may be no class
-                self._add(self._zeros(rows), rows)
+                self._padded_gradients(rows)
                 break
         after = state_of(self._model, self._loss)
         lost = [name for name, digest in after.items() if digest.startswith(LOST)]
@@ -390,23 +390,30 @@ class ModuleGradients:
         self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...], restore: Callable[[], None]
     ) -> None:
         """Add rows. A row on which the model or the loss raises an error counts as 0."""
-        alone = len(rows[0]) == 1
+        gradients = None
         try:
-            self._add(totals, rows)
+            gradients = self._padded_gradients(rows)
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception:
             _log.debug("the model or the loss failed", exc_info=True)
-        else:
-            alone = True
         restore()
-        for row in () if alone else zip(*(x.split(1) for x in rows), strict=True):
-            self._add_rows(totals, row, restore)
+        if gradients is not None:
+            self._add(totals, rows, gradients)
+        elif len(rows[0]) > 1:
+            for row in zip(*(x.split(1) for x in rows), strict=True):
+                self._add_rows(totals, row, restore)
 
-    def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
-        """Add rows. If the model or the loss raises an error, nothing is added."""
+    def _padded_gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
         with self._precision():
-            gradients = self._gradients(_pad_rows(rows, self._rows))
+            return self._gradients(_pad_rows(rows, self._rows))
+
+    def _add(
+        self,
+        totals: Mapping[str, Tensor],
+        rows: tuple[Tensor, ...],
+        gradients: Mapping[str, list[Tensor]],
+    ) -> None:
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
@@ -449,7 +456,7 @@ class ModuleGradients:
             gradients, outputs = self._example_gradient(
                 state, others, tuple(x[0] for x in rows), taps
             )
-            inputs = [x[None] for x in taps.inputs]
+            inputs = [x.detach()[None] for x in taps.inputs]
         for (name, x), version in zip(tensors.items(), versions, strict=True):
             if x._version != version:
                 self._written = name
