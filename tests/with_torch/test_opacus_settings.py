@@ -677,6 +677,9 @@ def test_rows_of_any_form_are_invented_and_those_of_text_are_refused():
     private.loss = lambda model, batch: pairs(model(batch["tokens"]), batch["label"])
     with pytest.raises(ValueError, match="mixes rows"):
         private.check()
+    for private.loss in (None, torch.tensor(0.0)):
+        with pytest.raises(ValueError, match=r"loss is a (NoneType|Tensor): a loss that mixes"):
+            private.check()
     private.loss = lambda model, batch: model(batch["words"])
     with pytest.raises(ValueError, match="fails on invented rows: KeyError"):
         private.check()

@@ -320,7 +320,11 @@ class OpacusDraws:
 
 
 def check_batches(
-    loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, loss: Loss
+    loader: Any,
+    optimizer: Any,
+    sample_rate: float | Fraction,
+    module: Any = None,
+    loss: Loss | None = None,
 ) -> None:
     """Refuse a loader, an optimizer, or a module with an unproven setting, or one that mixes rows.
 
@@ -356,7 +360,7 @@ def accept(
     optimizer: Any,
     sample_rate: float | Fraction,
     module: Any,
-    loss: Loss,
+    loss: Loss | None,
     draws: type[D],
 ) -> D:
     """Check as `check_batches` does, and return a counter of samples.
@@ -380,6 +384,11 @@ def accept(
     if not {id(p) for p in optimizer.params} <= {id(p) for p in module._module.parameters()}:
         raise ValueError("optimizer has parameters that module lacks: give the module it trains")
     check_model(module._module)
+    if not callable(loss):
+        raise ValueError(
+            f"loss is a {type(loss).__name__}: a loss that mixes rows is not private. Give the "
+            "loss of the loop, loss=lambda model, batch: ..., which invented rows test"
+        )
     _refuse_mixing(loader, optimizer, module._module, loss)
     return draws(loader, optimizer, module)
 

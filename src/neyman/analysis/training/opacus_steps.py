@@ -39,7 +39,7 @@ def make_exact(
     module: Any,
     optimizer: Any,
     data_loader: Any,
-    loss: Loss,
+    loss: Loss | None = None,
     *,
     physical_batch_size: int | None = None,
     grid: int = 1 << 20,
