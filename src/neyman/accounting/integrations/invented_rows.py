@@ -31,18 +31,18 @@ ADDRESS = re.compile(" at 0x[0-9a-f]+")
 LOST = "a tensor of torch.func"  # a tensor that outlived its vmap has no values
 
 
-def invented(given: Tensor, rows: int, largest: int) -> Tensor:
+def invented(given: Tensor, rows: int, largest: int, least: int = 0) -> Tensor:
     """Return ``rows`` random rows of the shape and type of ``given``, of whose values none is used.
 
     Real numbers are from 0 to 1, which is also the range of a probability.
 
     Args:
-        largest: the largest whole number.
+        largest, least: the ends of whole numbers.
     """
     shape = (rows, *given.shape[1:])
     if given.is_floating_point() or given.is_complex():
         return torch.rand(shape, device=given.device).to(given.dtype)
-    return torch.randint(largest + 1, shape, device=given.device).to(given.dtype)
+    return torch.randint(least, largest + 1, shape, device=given.device).to(given.dtype)
 
 
 def largest_numbers(model: Module, device: torch.device) -> tuple[int, ...]:

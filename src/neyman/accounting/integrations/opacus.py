@@ -569,9 +569,16 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
             )
     failure = None
     for largest in largest_numbers(model, optimizer.params[0].device):
-        many = LIMITS.other_rows
+        many, ends = LIMITS.other_rows, (0, largest)
+        # The others have unlike whole numbers in the two batches, so classes have unlike weights.
         row, last, *others = (
-            tree_map(partial(invented, rows=n, largest=largest), like) for n in (1, 1, many, many)
+            tree_map(partial(invented, rows=rows, largest=most, least=least), like)
+            for rows, least, most in (
+                (1, *ends),
+                (1, *ends),
+                (many, 0, 0),
+                (many, largest, largest),
+            )
         )
         batches = [tree_map(_join, row, other, last) for other in others]
         try:
