@@ -82,11 +82,16 @@ def by_opacus(canaries, network, rows, mechanism):
         noise_multiplier=float(mechanism.sigma),
         max_grad_norm=1.0,
     )
-    accountant = make_exact(module, optimizer, loader, physical_batch_size=256)
+
+    def batch_loss(model, batch):
+        *inputs, target = batch
+        return loss(model(*inputs), target)
+
+    accountant = make_exact(module, optimizer, loader, batch_loss, physical_batch_size=256)
     for _ in range(mechanism.epochs):
-        for *inputs, target in loader:
+        for batch in loader:
             optimizer.zero_grad()
-            loss(module(*inputs), target).backward()
+            batch_loss(module, batch).backward()
             optimizer.step()
     assert accountant.exact
     return accountant.tradeoff()

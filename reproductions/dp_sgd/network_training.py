@@ -111,12 +111,16 @@ def by_opacus(model: Module, rows: Rows, sigma: float, *, exact: bool = False) -
         noise_multiplier=float(sigma),
         max_grad_norm=1.0,
     )
+
+    def loss(model: Module, batch: Rows) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
     if exact:
-        make_exact(module, optimizer, loader)
+        make_exact(module, optimizer, loader, loss)
     for _ in range(EPOCHS):
-        for x, y in loader:
+        for batch in loader:
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(module(x), y).backward()
+            loss(module, batch).backward()
             optimizer.step()
 
 

@@ -115,7 +115,8 @@ def train(
         scheduler: a function from an optimizer to a schedule, or a schedule. It advances after each
             step.
         example: an invented row with the shapes and types of the data, for a dataset without
-            tensors. The run tests this row before the charge, so mistakes cost nothing.
+            tensors. Before the charge, the model runs on rows of this form, and the form of the
+            first row is compared with it, so mistakes cost nothing.
         microbatch: number of rows per pass through the model. More than 1 adds an assumption to the
             receipt. With 1, rows are independent of each other, but the run is slower.
         groups: names of parameters or modules by group. Each group is clipped separately. With
@@ -133,8 +134,9 @@ def train(
         `Trained`; its ``.state`` has each array of the model by name.
 
     Raises:
-        TypeError, ValueError: an argument is wrong, a layer mixes rows or is not supported, or the
-            dataset and the mechanism have different relations.
+        TypeError, ValueError: an argument is wrong, a layer mixes rows or is not supported, the
+            model or the loss keeps something about an invented row, or the dataset and the
+            mechanism have different relations.
         LedgerError, BudgetRefused: as in `ny.train`. After any of these errors, nothing is charged.
         ChargedError: the run failed after its charge. The charge stands.
 

@@ -28,6 +28,25 @@ def test_a_bound_refuses_crossed_ends_nan_and_an_unknown_safe_side():
         Bound(0.0, 1.0, "both")  # type: ignore[arg-type]
 
 
+@given(
+    st.one_of(st.integers(), st.sampled_from([10**400, -(10**400), 2**53 + 1]), st.fractions()),
+    st.sampled_from([int, F, Decimal]),
+)
+def test_an_end_of_any_exact_kind_becomes_a_float_and_never_the_unsafe_one(end, kind):
+    """Also where no float is as large; each text of it is a number."""
+    given_end = end if isinstance(end, F) and kind is not F else kind(end)
+    bound = Bound(given_end, given_end)
+    assert type(bound.lower) is type(bound.upper) is float
+    assert bound.lower <= given_end <= bound.upper
+    assert math.nextafter(bound.lower, math.inf) >= bound.upper
+    for safe in ("lower", "upper"):
+        one = Bound(given_end, given_end, safe)
+        assert all((str(one), format(one, ".3f"), repr(one), one._repr_html_()))
+    for wrong in ("1", True, None, 1j):
+        with pytest.raises(TypeError, match="real number"):
+            Bound(wrong, 2)
+
+
 def test_a_bound_has_no_arithmetic_and_equals_no_plain_number():
     a, b = Bound(1.0, 1.0), Bound(3.0, 4.0)
     for use in (lambda: a + b, lambda: a * 2, lambda: 1 - a, lambda: a < "2", lambda: a > None):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -116,6 +117,16 @@ def test_the_sum_is_that_of_a_loop(microbatch, reduction):
     assert gradients.size == len(want) == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_layer_may_have_more_entries_than_float64_adds_up_exactly(microbatch):
+    """Behind another layer: its inputs need a derivative, and its rows are added in integers."""
+    model, rows = nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.Linear(400, 400)), images(2)
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    assert gradients.size > 1 << 17
+    want = loop(model, rows, {tuple(gradients.parameters): 1})
+    assert difference(gradients, rows, want) < allowed(gradients, 2)
+
+
 class Tempered(nn.Module):
     """A linear layer, and a parameter that is a single number."""
 
@@ -214,6 +225,9 @@ def test_embeddings_add_up_repeated_tokens_before_clipping(microbatch, padding, 
 def test_an_embedding_has_no_table_per_example(monkeypatch):
     model = nn.Sequential(nn.Embedding(10**5, 2), nn.Flatten(), nn.Linear(2 * LENGTH, 3))
     gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    x = torch.full((4, LENGTH), 10**5 - 1)
+    rows = x, torch.zeros(4, dtype=torch.long)
+    gradients.check(rows)
     shapes = []
     add = module_gradients.add_clipped
 
@@ -222,8 +236,7 @@ def test_an_embedding_has_no_table_per_example(monkeypatch):
         add(parts, *given, **more)
 
     monkeypatch.setattr(module_gradients, "add_clipped", count)
-    x = torch.full((4, LENGTH), 10**5 - 1)
-    total = gradients.sum((x, torch.zeros(4, dtype=torch.long)))
+    total = gradients.sum(rows)
     assert shapes == [(4, 2 * LENGTH), (4, 3 * 2 * LENGTH), (4, 3)]
     assert set(total.nonzero()[:, 0].tolist()) <= {*range(2 * 10**5 - 2, gradients.size)}
 
@@ -357,6 +370,46 @@ def test_settings_of_torch_come_back():
     torch.backends.cudnn.benchmark = False
 
 
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_batch_normalization_with_fixed_statistics_is_a_layer_as_others(microbatch):
+    norm = nn.BatchNorm2d(4).eval()
+    norm.running_mean.normal_()
+    model, rows = network(), images(5)
+    model[1] = norm
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    gradients.check(rows)
+    want = loop(model, rows, {tuple(gradients.parameters): 1.0})
+    assert difference(gradients, rows, want) < allowed(gradients, 5)
+    norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
+    with pytest.raises(ValueError, match="mixes the examples"):
+        check_module(model)  # it has no statistics but those of a batch
+
+
+class Output:
+    """What transformers return: an object that has the tensor."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_loss_may_take_the_tensor_out_of_an_output_and_is_told_so(microbatch):
+    model, rows = Calls(lambda layer, x: Output(layer(x))), (torch.ones(5, 4), torch.ones(5).long())
+    given = {"clips": 1, "grid": GRID, "microbatch": microbatch}
+    with pytest.raises(ValueError, match=r"returns a Output, .*cross_entropy\(output\.logits"):
+        ModuleGradients(model, F.cross_entropy, **given).check(rows)
+    taken = ModuleGradients(model, lambda out, y: F.cross_entropy(out.logits, y), **given)
+    taken.check(rows)
+    assert taken.sum(rows).any()
+
+
+def sharded():
+    """A model whose parameters claim to be split over processes."""
+    model = nn.Linear(4, 3)
+    model.weight = nn.Parameter(type("DTensor", (torch.Tensor,), {})(torch.ones(3, 4)))
+    return model
+
+
 def decided(layer, x):
     return layer(x) if x.sum() > 0 else -layer(x)
 
@@ -395,6 +448,8 @@ def test_what_a_microbatch_cannot_do_works_with_one_example_per_call(model, word
         (nn.Linear(4, 3, dtype=torch.complex64), "complex64"),
         (nn.DataParallel(nn.Linear(4, 3)), "model\\.module"),
         (nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, device="meta")), "model\\.to"),
+        (type("FullyShardedDataParallel", (nn.Module,), {})(), "before it was"),
+        (sharded(), "before it is split"),
     ],
 )
 def test_layers_that_mix_examples_are_refused_by_name(model, words):
@@ -467,20 +522,118 @@ def test_a_parameter_that_the_loss_uses_itself_is_refused(microbatch):
         penalty.check(rows)
 
 
+class Keeps(nn.Module):
+    """A model whose forward pass calls a function with the model and the inputs."""
+
+    count = torch.zeros(1)
+
+    def __init__(self, keep):
+        super().__init__()
+        self.layer, self.keep = nn.Linear(4, 3), keep
+        self.frozen = nn.Parameter(torch.zeros(3), requires_grad=False)
+        self.register_buffer("memory", torch.zeros(3))
+        self.total, self.array, self.rows, self.holder = 0.0, np.zeros(4), [], Holder()
+
+    def forward(self, x):
+        self.keep(self, x.detach())
+        return self.layer(x)
+
+
+class Holder:
+    """An object of the user with a slot."""
+
+    __slots__ = ("seen",)
+
+
+HISTORY = []
+WAYS = {
+    "memory": lambda m, x: m.memory.add_(1),
+    "frozen": lambda m, x: m.frozen.add_(1),
+    "frozen ": lambda m, x: m.frozen.data.add_(x.mean()),
+    "layer.bias": lambda m, x: m.layer.bias.data.add_(x.mean()),
+    "layer.weight": lambda m, x: np.add.at(m.layer.weight.detach().numpy(), 0, float(x.mean())),
+    "total": lambda m, x: setattr(m, "total", m.total + x.mean()),
+    "total ": lambda m, x: setattr(m, "total", m.total + float(x.mean())),
+    "total  ": lambda m, x: setattr(m, "total", x),
+    "array": lambda m, x: np.add.at(m.array, 0, x.numpy().mean()),
+    "rows.": lambda m, x: m.rows.append(x.mean()),
+    "holder.seen": lambda m, x: setattr(m.holder, "seen", x.sum()),
+    "keep.seen": lambda m, x: setattr(m.keep, "seen", x.sum()),
+    "type.Keeps.count": lambda m, x: setattr(Keeps, "count", Keeps.count + x.mean()),
+    "keep.HISTORY": lambda m, x: HISTORY.append(1),
+    "keep.defaults": lambda m, x, rows={}: rows.update(last=x.sum()),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("microbatch", [1, 4])
-def test_a_model_that_writes_in_its_forward_pass_is_refused(microbatch):
-    """What it writes to has no noise: a frozen parameter would keep the last row."""
-    rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    buffer, frozen = (Calls(lambda layer, x: layer(x) + layer.memory.add_(1)) for _ in range(2))
-    buffer.layer.register_buffer("memory", torch.zeros(3))
-    frozen.layer.memory = nn.Parameter(torch.zeros(3), requires_grad=False)
-    for model in (buffer, frozen):
-        gradients = ModuleGradients(
-            model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch
-        )
-        for call in (gradients.check, gradients.sum):
-            with pytest.raises(ValueError, match=r"writes to 'layer\.memory'"):
-                call(rows)
+def test_a_model_that_keeps_something_about_a_row_is_refused(microbatch, way, monkeypatch):
+    """What it keeps has no noise, however it is kept, and no number of rows per call allows it."""
+    HISTORY.clear()
+    monkeypatch.setattr(Keeps, "count", torch.zeros(1))
+    model = Keeps(WAYS[way])
+    before = model.layer.bias.clone(), model.layer.weight.clone()
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    for call in (gradients.check, gradients.sum):
+        with pytest.raises(ValueError, match="writes to") as caught:
+            call((torch.ones(5, 4), torch.tensor([0, 1, 2, 0, 1])))
+        assert f"'{way.strip()}" in str(caught.value)
+        assert "microbatch=1" not in str(caught.value)
+    assert all(map(torch.equal, before, (model.layer.bias, model.layer.weight)))
+
+
+def test_a_loss_that_keeps_something_is_refused_and_what_shapes_decide_is_kept():
+    losses, rows = [], (torch.ones(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+
+    def loss(output, target):
+        losses.append(float(output.detach().sum()))
+        return F.cross_entropy(output, target)
+
+    gradients = ModuleGradients(nn.Linear(4, 3), loss, clips=1, grid=GRID, microbatch=1)
+    with pytest.raises(ValueError, match=r"writes to 'loss\.losses"):
+        gradients.check(rows)
+    model = Keeps(lambda m, x: setattr(m, "mask", torch.ones(x.shape[1:])))
+    ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4).check(rows)
+
+
+class Rare(nn.Module):
+    """A model that writes to itself, and then may raise an error, on rows of a large sum."""
+
+    def __init__(self, *, fails):
+        super().__init__()
+        self.layer, self.fails = nn.Linear(4, 3), fails
+        self.register_buffer("memory", torch.zeros(3))
+
+    def forward(self, x):
+        if x.sum() > 100:
+            for tensor in (self.layer.bias, self.memory):
+                tensor.data.add_(x.sum())
+            if self.fails:
+                raise ValueError("row 2 holds secret 777")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_value_of_a_row_stops_a_sum_or_moves_a_parameter(fails):
+    """Invented rows do not have it, so it is seen on a private one alone."""
+    model, (x, y) = Rare(fails=fails), (torch.randn(3, 4), torch.tensor([0, 1, 2]))
+    x[2] = 1000.0
+    before = [p.clone() for p in model.parameters()]
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=1)
+    gradients.check((x, y))
+    total = gradients.sum((x.flip(0), y.flip(0)))
+    assert all(map(torch.equal, before, model.parameters()))
+    others = gradients.sum((x[:2], y[:2]))
+    assert (total - others).double().norm() <= (0 if fails else GRID)
+
+
+def test_a_row_that_fails_in_a_microbatch_counts_as_zero_and_the_others_do_not():
+    model, (x, y) = nn.Linear(4, 3), (torch.randn(3, 4), torch.tensor([0, 1, 2]))
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    rest = gradients.sum((x[:2], y[:2]))
+    y[2] = 3  # no class
+    assert rest.any()
+    assert torch.equal(gradients.sum((x, y)), rest)
 
 
 def test_rows_of_unlike_lengths_are_refused():

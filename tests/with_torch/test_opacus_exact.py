@@ -36,14 +36,18 @@ class Private:
             data_loader=DataLoader(TensorDataset(x.to(dtype), Y.to(dtype)), batch_size=batch),
             **{"noise_multiplier": 1e-9, "max_grad_norm": 1.0} | more,
         )
-        self.accountant = make_exact(
-            self.module, self.optimizer, self.loader, physical_batch_size=size, grid=grid
-        )
+        self.exact(physical_batch_size=size, grid=grid)
+
+    def exact(self, **more):
+        self.accountant = make_exact(self.module, self.optimizer, self.loader, self.loss, **more)
+
+    def loss(self, model, batch):
+        x, y = batch
+        return getattr(0.5 * (model(x)[:, 0] - y).square(), self.reduction)()
 
     def backward(self, x, y):
         self.optimizer.zero_grad()
-        residual = self.module(x)[:, 0] - y
-        getattr(0.5 * residual.square(), self.reduction)().backward()
+        self.loss(self.module, (x, y)).backward()
 
     def train(self, batches=None):
         for x, y in self.loader if batches is None else batches:
@@ -93,6 +97,10 @@ def test_a_step_with_little_noise_is_that_of_numpy(clipping, reduction):
     assert private.optimizer.params[0].summed_grad.dtype == torch.int64
 
 
+def cross_entropy(model, batch):
+    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
 def images(order, size):
     """The sums of a convolutional network's gradients, in whole numbers."""
     torch.manual_seed(1)  # the same network and images
@@ -109,12 +117,12 @@ def images(order, size):
         noise_multiplier=1.0,
         max_grad_norm=0.5,
     )
-    make_exact(module, optimizer, loader, physical_batch_size=size)
+    make_exact(module, optimizer, loader, cross_entropy, physical_batch_size=size)
     steps = 0
     for images, labels in loader:
         assert len(images) == size
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(module(images), labels).backward()
+        cross_entropy(module, (images, labels)).backward()
         optimizer.step()
         steps += 1
     assert (steps, len(engine.accountant)) == (math.ceil(30 / size), 1)
@@ -138,9 +146,7 @@ def test_a_sample_comes_in_batches_of_one_size_and_has_one_step_with_noise():
         private.loader.num_workers = workers
         if workers:
             private.loader.prefetch_factor = 2
-            private.accountant = make_exact(
-                private.module, private.optimizer, private.loader, physical_batch_size=4
-            )
+            private.exact(physical_batch_size=4)
         before = private.accountant.history
         with BatchMemoryManager(
             data_loader=private.loader, max_physical_batch_size=4, optimizer=private.optimizer
@@ -172,7 +178,7 @@ def test_a_batch_that_is_not_used_or_is_split_gets_no_step():
         private = Private(batch=10, size=4, noise_multiplier=1.0)
         if workers:
             private.loader.num_workers, private.loader.prefetch_factor = workers, 2
-            make_exact(private.module, private.optimizer, private.loader, physical_batch_size=4)
+            private.exact(physical_batch_size=4)
         batches = iter(private.loader)
         next(batches)
         with pytest.raises(ValueError, match="was not used for a step"):
@@ -279,35 +285,18 @@ def test_gradients_in_16_bits_and_schedules_of_the_noise_are_accepted():
 
 
 def test_what_is_not_proven_is_refused_by_name():
-    def refused(match, act=None, grid=GRID, **more):
-        plain = torch.nn.Linear(3, 1)
-        engine = PrivacyEngine(accountant=more.pop("accountant", "neyman"))
-        more = {"noise_multiplier": 1.0, "max_grad_norm": 1.0} | more
-        module, optimizer, *_, loader = engine.make_private(
-            module=plain,
-            optimizer=torch.optim.SGD(plain.parameters(), lr=0.1),
-            data_loader=DataLoader(TensorDataset(X, Y), batch_size=10),
-            **more,
-        )
-        if act:
-            act(optimizer)
-        with pytest.raises((TypeError, ValueError), match=match):
-            make_exact(module, optimizer, loader, grid=grid)
-
-    ghost = {"grad_sample_mode": "ghost", "criterion": torch.nn.MSELoss()}
-    refused("DPOptimizerFastGradientClipping", **ghost)
-    refused("GradSampleModuleExpandedWeights", grad_sample_mode="ew")
-    refused("AdaClipDPOptimizer", clipping="adaptive", target_unclipped_quantile=0.5,
-            clipbound_learning_rate=0.2, max_clipbound=2.0, min_clipbound=0.1,
-            unclipped_num_std=2.0)  # fmt: skip
-    refused("loader is a DataLoader", poisson_sampling=False)
-    refused("rand_on_empty", rand_on_empty=True)
-    refused("does not count samples", accountant="rdp")
-    refused("grid = 15 must be from 16 to 16777216", grid=15)
-    refused("grid = 33554432", grid=1 << 25)
-    refused(r"optimizer\.add_noise\(\)", lambda it: setattr(it, "add_noise", lambda: None))
+    """By the tables of `check_batches`, whose cases are in test_opacus_settings.py, and by grid."""
+    with pytest.raises(ValueError, match="rand_on_empty"):
+        Private(rand_on_empty=True)
+    for grid in (15, 1 << 25):
+        with pytest.raises(ValueError, match=f"grid = {grid} must be from 16 to 16777216"):
+            Private(grid=grid)
+    private = Private()
+    private.optimizer.add_noise = lambda: None
+    with pytest.raises(ValueError, match=r"optimizer\.add_noise\(\)"):
+        private.exact()
     with pytest.raises(ValueError, match="loader is a "):
-        make_exact(None, None, None)
+        make_exact(None, None, None, None)
 
 
 def test_a_step_with_other_noise_is_refused():
@@ -328,7 +317,7 @@ def test_a_step_with_other_noise_is_refused():
 def test_the_check_of_opacus_alone_gives_its_float_noise_back():
     torch.seed()
     private = Private(noise_multiplier=1.0)
-    check_batches(private.loader, private.optimizer, 1.0, private.module)
+    check_batches(private.loader, private.optimizer, 1.0, private.module, private.loss)
     private.train()
     assert private.optimizer.params[0].summed_grad.dtype == torch.float32
     assert not private.accountant.exact

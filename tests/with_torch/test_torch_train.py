@@ -192,14 +192,53 @@ def test_rows_whose_gradient_is_not_finite_count_as_zero(tmp_path):
     assert np.abs(weights(model) - (start - 0.5 * gradient)).max() < CLOSE
 
 
+class Rare(torch.nn.Module):
+    """A model that writes to itself, and then may raise an error, on row 3 alone."""
+
+    def __init__(self, *, fails):
+        super().__init__()
+        self.layer, self.fails = linear(), fails
+        self.frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.register_buffer("memory", torch.zeros(1))
+
+    def forward(self, x):
+        if x.sum() > 100:
+            for tensor in (self.layer.bias, self.frozen, self.memory):
+                tensor.data.add_(x.sum())
+            if self.fails:
+                raise ValueError("row 3 holds secret 777")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_value_of_a_row_stops_a_run_or_is_in_its_result(tmp_path, fails):
+    """The row has a bounded part in the gradients. The receipt tells that tensors are restored."""
+    x, model = X.clone(), Rare(fails=fails)
+    x[3] = 1000
+    start = weights(model.layer)
+    one = ny.DPSGD(60, 60, 0.003, 1, "fixed")
+    trained = quiet(tmp_path, model=model, data=(x, Y), microbatch=1, mechanism=one)
+    others = np.arange(60) != 3
+    design = np.c_[X.numpy(), np.ones(60)][others]
+    gradient = 2 * design.T @ (design @ start - Y.numpy()[others, 0]) / 60
+    expected = start - 0.5 * gradient
+    bound = 0.5 * QUIET["clip"] / 60 * (not fails)
+    assert np.linalg.norm(weights(model.layer) - expected) < bound + 2 * CLOSE
+    assert not any(trained.state[name].any() for name in ("frozen", "memory"))
+    assert any(
+        "had their values of before the run" in text for text in trained.receipt["conditions"]
+    )
+    assert trained.problems() == []
+
+
 def test_the_settings_of_torch_are_those_of_before(tmp_path):
     """The receipt names those of the run, where it took place, and the type of the forward pass."""
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
-    settings = []
+    settings = set()
 
     def loss(output, target):
-        settings.append((torch.are_deterministic_algorithms_enabled(), output.dtype))
+        settings.add((torch.are_deterministic_algorithms_enabled(), output.dtype))
         return functional.mse_loss(output.float(), target)
 
     try:
@@ -210,7 +249,7 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
         assert torch.are_deterministic_algorithms_enabled() == before[0]
     finally:
         torch.backends.cudnn.benchmark = before[1]
-    assert set(settings) == {(True, torch.bfloat16)}
+    assert settings == {(True, torch.bfloat16)}
     assert trained.receipt["environments"] == [
         {
             "framework": f"torch {torch.__version__}",
@@ -312,6 +351,21 @@ class Stream(IterableDataset):
         yield X[0], Y[0]
 
 
+class Dicts(Rows):
+    def __getitem__(self, row):
+        return {"pixels": X[row], "label": Y[row]}
+
+
+class TensorRows(Rows):
+    def __getitem__(self, row):
+        return X[row], Y[row].repeat(2)
+
+
+class Texts(Rows):
+    def __getitem__(self, row):
+        return "0.1 0.2 0.3", Y[row]
+
+
 OTHER = linear()
 REFUSED = {
     "a loader": (
@@ -323,6 +377,12 @@ REFUSED = {
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
     "no tensors": ({"data": ()}, "tuple of tensors"),
     "no example": ({"data": Rows()}, "give a made-up row"),
+    "rows of dicts": ({"data": Dicts(), **EXAMPLE}, "a row as a dict, .*row\\['label'\\]"),
+    "rows of a shape": (
+        {"data": TensorRows(), **EXAMPLE},
+        r"shapes \[\(3,\), \(2,\)\], and example has \[\(3,\), \(1,\)\]",
+    ),
+    "rows of text": ({"data": Texts(), **EXAMPLE}, "shapes .'str'"),
     "lengths": ({"data": (X, Y[:9])}, "of one length"),
     "device": ({"data": (X.to("meta"), Y.to("meta"))}, "data is on meta and model on cpu"),
     "loss none": ({"loss": torch.nn.MSELoss(reduction="none")}, "reduction"),
@@ -363,6 +423,21 @@ def test_bad_input_is_refused_before_the_charge(tmp_path, name):
     assert ledger.account("toy@1").entries == 0
     assert np.array_equal(weights(model), start)
     functional.mse_loss(model(X), Y).backward()  # as before
+
+
+def test_the_ways_to_describe_several_rows_of_a_person_name_one_remedy(tmp_path):
+    """Each refusal names all that the remedy needs, and the remedy runs."""
+    ledger = books(tmp_path, rows=4)
+    many = ny.DPSGD(60, 12, 4, 2, records_per_user=4)
+    for change in ({}, {"mechanism": many}):
+        with pytest.raises(ValueError, match=r"rows=1, and describe .*user_sampling='users'"):
+            call(tmp_path, ledger, **change)
+    users = ny.DPSGD(15, 3, 4, 2, records_per_user=4, user_sampling="users")
+    (tmp_path / "users").mkdir()
+    loss = torch.nn.MSELoss(reduction="sum")
+    data = X.view(15, 4, 3), Y.view(15, 4, 1)
+    ledger = books(tmp_path / "users")
+    assert call(tmp_path / "users", ledger, loss=loss, data=data, mechanism=users).problems() == []
 
 
 def test_a_dry_run_leaves_the_optimizer_and_the_model_as_they_were(tmp_path):
@@ -554,7 +629,9 @@ def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
 def test_a_folder_of_other_terms_is_refused(tmp_path):
     ledger = books(tmp_path)
     with pytest.raises(Stop):
-        call(tmp_path, ledger, data=Stopping(0), **EXAMPLE)
+        call(
+            tmp_path, ledger, data=Stopping(1), **EXAMPLE
+        )  # the first row is read before the charge
     with pytest.raises(ValueError, match="a run of other terms"):
         call(tmp_path, ledger, clip=2)
     path = tmp_path / "out" / CHECKPOINT

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Any, Literal, SupportsFloat, overload
 
 from neyman import notebook
@@ -54,6 +55,9 @@ class Bound:
     method: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            if type(end := getattr(self, name)) is not float:
+                object.__setattr__(self, name, _as_float(name, end))
         if not self.lower <= self.upper:
             raise ValueError(f"lower = {self.lower!r} must not exceed upper = {self.upper!r}")
         if self.safe not in ("lower", "upper"):
@@ -174,6 +178,20 @@ class Bound:
             f"{what} inside the interval [{self.lower!r}, {self.upper!r}]; compare with .lower or "
             ".upper"
         )
+
+
+def _as_float(name: str, end: Any) -> float:
+    """Return an end as a float, rounded outward: no integer is too large."""
+    if isinstance(end, (bool, str, bytes)) or not isinstance(end, (Real, Decimal)):
+        raise TypeError(f"{name} = {end!r} must be a real number, as an end of an interval")
+    exact: Any = end
+    try:
+        number = float(exact)
+    except OverflowError:
+        number = math.inf if exact > 0 else -math.inf
+    if name == "lower":
+        return math.nextafter(number, -math.inf) if number > exact else number
+    return math.nextafter(number, math.inf) if number < exact else number
 
 
 def _ends(other: object) -> tuple[Any, Any] | None:

@@ -498,6 +498,29 @@ def test_sql_is_one_charge_and_a_refusal_is_none(tmp_path):
     assert asking.left == Fraction(999, 1000)
 
 
+def test_no_key_that_a_question_discovers_is_obeyed_by_a_terminal():
+    """Control characters and direction marks of the data are codes in all texts of the answer."""
+    key = "a\x1b[2J\x07\x9b1m\u202e\u200f\r\n\x00z"
+    asking = ny.Session(
+        pa.table({"word": [key] * 500}),
+        ledger=ny.throwaway(10, delta_cap="1/100"),
+        dataset="people@1",
+        unit=PERSON,
+        columns={"word": {"discover": True}},
+    )
+    answers = [
+        asking.ask(ny.query.count(by="word", delta="1e-6"), zcdp=5, delta="1e-4"),
+        asking.sql(
+            "SELECT word, COUNT(*) FROM data GROUP BY word", zcdp=5, delta="1e-4", key_delta="1e-6"
+        ),
+    ]
+    for answer in answers:
+        for text in (str(answer), repr(answer), answer._repr_html_()):
+            assert r"\u001b[2J" in text or r"\x1b[2J" in text
+            assert not set(text) & set("\x1b\x07\x9b\u202e\r\x00")
+            assert "\n\x00z" not in text
+
+
 def test_sql_joins_the_keys_that_its_queries_discover(tmp_path):
     """A key that one query publishes and another does not has NULL there."""
     words = pa.table({"word": ["a"] * 500 + ["b"] * 300, "x": [1] * 500 + [0] * 300})

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from inspect import signature
+from functools import partial
 from typing import Any, TypeVar
 
 from neyman.accounting.integrations.step_accountant import StepAccountant, StepHook, check_model
@@ -30,50 +30,21 @@ try:
     from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
     from opacus.grad_sample import GradSampleHooks, GradSampleModule
     from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
-    from opacus.privacy_engine import PrivacyEngine
-    from opacus.utils.batch_memory_manager import BatchMemoryManager
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+    from torch.utils._pytree import tree_leaves, tree_map
     from torch.utils.data import default_collate
+
+    from neyman.accounting.integrations.invented_rows import (
+        PLAIN,
+        changes,
+        invented,
+        largest_numbers,
+        state_of,
+    )
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["NeymanOpacusAccountant", "check_batches", "check_model"]
-
-# Arguments that Opacus had when the settings below were accepted. Another argument of a newer
-# Opacus is refused by its name.
-ARGUMENTS: tuple[tuple[Callable[..., Any], str], ...] = (
-    (PrivacyEngine, "accountant secure_mode"),
-    (
-        PrivacyEngine.make_private,
-        "self module optimizer criterion data_loader noise_multiplier max_grad_norm batch_first "
-        "loss_reduction poisson_sampling clipping noise_generator grad_sample_mode wrap_model "
-        "rand_on_empty kwargs",
-    ),
-    (
-        PrivacyEngine.make_private_with_epsilon,
-        "self module optimizer criterion data_loader target_epsilon target_delta epochs "
-        "max_grad_norm batch_first loss_reduction poisson_sampling clipping noise_generator "
-        "grad_sample_mode wrap_model kwargs",
-    ),
-    (
-        DPDataLoader,
-        "dataset sample_rate collate_fn drop_last generator distributed batch_first rand_on_empty "
-        "kwargs",
-    ),
-    (CollateFnWithEmpty, "collator_fn batch_first rand_on_empty sample_empty_shapes dtypes"),
-    (UniformWithReplacementSampler, "num_samples sample_rate generator steps"),
-    *(
-        (
-            kind,
-            "optimizer noise_multiplier max_grad_norm expected_batch_size loss_reduction generator "
-            "secure_mode kwargs",
-        )
-        for kind in (DPOptimizer, DPPerLayerOptimizer)
-    ),
-    (GradSampleHooks, "m batch_first loss_reduction strict force_functorch"),
-    (GradSampleModule, "m batch_first loss_reduction strict force_functorch"),
-    (BatchMemoryManager, "data_loader max_physical_batch_size optimizer"),
-)
 
 # The values that are accepted for each attribute of each object; None accepts every value.
 Accepted = dict[str, tuple[Any, ...] | None]
@@ -115,23 +86,11 @@ OPTIMIZER: Accepted = {
         "_check_skip_next_step _opt_called params pre_step"
     ),
 }
-MODULE: Accepted = {
-    "batch_first": (True,),
-    "loss_reduction": ("mean", "sum"),
-    "hooks_enabled": (True,),
-    "grad_accumulation_allowed": (False,),
-    "force_functorch": (False, True),
-    "grad_accumulation_hook": (None,),
-    **dict.fromkeys(("_module", "autograd_grad_sample_hooks", *vars(torch.nn.Module()))),
-    "buffers": None,
-}
-
 TABLES = {
     "loader": LOADER,
     "loader.collate_fn": COLLATE,
     "loader.batch_sampler": SAMPLER,
     "optimizer": OPTIMIZER,
-    "module": MODULE,
 }
 
 REASONS = {
@@ -165,13 +124,20 @@ class Limits:
     seed_bits: int = 32
     relative_error: float = 1e-12
     float32_error: float = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
+    other_rows: int = 2  # invented rows between those whose gradients must stay the same
+    mixed_share: float = 1e-3  # of a row's gradient that rounding may change
 
 
 LIMITS = Limits()
 
 
 D = TypeVar("D", bound="OpacusDraws")
+Loss = Callable[[Any, Any], Any]  # of the model and a batch of the loader
 Piece = tuple[set[int], dict[str, Any]]  # numbers of rows per parameter, and the scheduled values
+
+
+class MixedRows(ValueError):
+    """Report that the gradient of one row depends on the other rows, or that a row is kept."""
 
 
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
@@ -206,6 +172,9 @@ class OpacusDraws:
         self.lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # passes that may begin after an unused sample: a first look
         optimizer.pre_step, optimizer.clip_and_accumulate = self.prepare, self.clip
+        buffers = module._module.named_buffers()
+        self._buffers = {name: x.detach().clone() for name, x in buffers}
+        self._sums: dict[int, tuple[Any, int]] = {}  # of this sample, with their versions
         for name in ("add_noise", "_check_skip_next_step"):  # set by earlier draws
             vars(optimizer).pop(name, None)
         sampler.__class__ = CountedSampler
@@ -256,8 +225,28 @@ class OpacusDraws:
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
         rows = {len(gradients) for gradients in optimizer.grad_samples}
+        self._refuse_sums()
         self.pieces.append((rows, scheduled(optimizer)))
         type(optimizer).clip_and_accumulate(optimizer)
+        self._keep_sums()
+
+    def _keep_sums(self) -> None:
+        sums = {id(p): p.summed_grad for p in self.optimizer.params}
+        self._sums = {key: (total, total._version) for key, total in sums.items()}
+
+    def _refuse_sums(self) -> None:
+        """Refuse a sum that this object did not write: what it adds is not clipped."""
+        known = self._sums if self.pieces else {}
+        for parameter in self.optimizer.params:
+            total, version = known.get(id(parameter), (None, 0))
+            now = parameter.summed_grad
+            if now is not None and (now is not total or now._version != version):
+                self.pieces = []
+                raise ValueError(
+                    "a parameter has a summed_grad that is not the clipped sum of this sample: it "
+                    "was written elsewhere, or is that of the last step. Call "
+                    "optimizer.zero_grad() before each backward pass, and leave summed_grad alone"
+                )
 
     def start(self) -> None:
         """Begin a pass over the loader. If the last pass ended early, one sample may stay unused.
@@ -274,15 +263,25 @@ class OpacusDraws:
         self.lost = 0
         self.sizes.clear()
 
-    def use(self, optimizer: Any) -> None:
+    def use(self, optimizer: Any) -> float:
         """Use one sample for a step of the optimizer, or refuse the step.
 
-        A refused step's sample counts as unaccounted.
+        A refused step's sample counts as unaccounted. What a layer wrote to a buffer is undone,
+        because it has no noise.
+
+        Returns:
+            The noise multiplier of the step.
         """
-        pieces, self.pieces = self.pieces, []
+        for name, buffer in self.parts[2]._module.named_buffers():
+            if name in self._buffers:
+                buffer.data.copy_(self._buffers[name])
         self.lost += 1
+        if self.pieces:
+            self._refuse_sums()
+        pieces, self.pieces = self.pieces, []
         self._refuse_step(optimizer, pieces)
         self.lost -= 1
+        return pieces[0][1]["noise_multiplier"]
 
     def _refuse_step(self, optimizer: Any, pieces: list[Piece]) -> None:
         _refuse_changes(self._settings, _settings(*self.parts))
@@ -321,9 +320,13 @@ class OpacusDraws:
 
 
 def check_batches(
-    loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any = None
+    loader: Any,
+    optimizer: Any,
+    sample_rate: float | Fraction,
+    module: Any = None,
+    loss: Loss | None = None,
 ) -> None:
-    """Refuse a loader, an optimizer, or a module with an unproven setting.
+    """Refuse a loader, an optimizer, or a module with an unproven setting, or one that mixes rows.
 
     Call this function after ``make_private``, and again after ``load_checkpoint``. Then the
     accountant counts the samples that the loader draws, and every step must use one of them. The
@@ -332,8 +335,8 @@ def check_batches(
 
     The following conditions are not checked. Opacus computes the sampling rate and the divisor from
     the number of rows, so this number is public: neighbors have equally many rows, and one row's
-    gradient is 0 in one of them. The dataset, the module, and the loss treat each row separately,
-    and the loss reduces as in ``loss_reduction``. Opacus computes in floating point with torch's
+    gradient is 0 in one of them. The dataset treats each row separately. So do the module and the
+    loss on rows that are unlike the invented ones. Opacus computes in floating point with torch's
     generator. ``neyman.opacus.make_exact`` uses whole numbers and the operating system's generator.
 
     Args:
@@ -341,24 +344,31 @@ def check_batches(
         optimizer: the optimizer from ``make_private``, with ``accountant="neyman"``.
         sample_rate: the accounted rate: ``1 / len(loader)``.
         module: the module from ``make_private``.
+        loss: a function of the model and a batch of the loader that returns the loss, as the loop
+            does: ``lambda model, batch: cross_entropy(model(batch[0]), batch[1])``. It is called
+            with invented rows, of the shapes and types of the first row, and never with that row.
 
     Raises:
-        ValueError: an argument of this Opacus, a type, an attribute, or a value is not proven. The
-            message names it.
+        ValueError: a type, an attribute, or a value is not proven. The message names it. Or the
+            gradient of an invented row depends on the other rows of its batch.
     """
-    accept(loader, optimizer, sample_rate, module, OpacusDraws)
+    accept(loader, optimizer, sample_rate, module, loss, OpacusDraws)
 
 
 def accept(
-    loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, draws: type[D]
+    loader: Any,
+    optimizer: Any,
+    sample_rate: float | Fraction,
+    module: Any,
+    loss: Loss | None,
+    draws: type[D],
 ) -> D:
     """Check as `check_batches` does, and return a counter of samples.
 
     Args:
-        loader, optimizer, sample_rate, module: as for `check_batches`, with its errors.
+        loader, optimizer, sample_rate, module, loss: as for `check_batches`, with its errors.
         draws: the counter's class, which may also draw the samples.
     """
-    _refuse_arguments()
     _refuse_type("loader", loader, DPDataLoader)
     _refuse_type("optimizer", optimizer, DPOptimizer, DPPerLayerOptimizer)
     _refuse_type(
@@ -371,18 +381,16 @@ def accept(
         _refuse_value(name, value)
     _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
     _refuse_optimizer(optimizer)
-    _refuse_module(module, optimizer)
+    if not {id(p) for p in optimizer.params} <= {id(p) for p in module._module.parameters()}:
+        raise ValueError("optimizer has parameters that module lacks: give the module it trains")
+    check_model(module._module)
+    if not callable(loss):
+        raise ValueError(
+            f"loss is a {type(loss).__name__}: a loss that mixes rows is not private. Give the "
+            "loss of the loop, loss=lambda model, batch: ..., which invented rows test"
+        )
+    _refuse_mixing(loader, optimizer, module._module, loss)
     return draws(loader, optimizer, module)
-
-
-def _refuse_arguments() -> None:
-    for function, names in ARGUMENTS:
-        for name in signature(function).parameters:
-            if name not in names.split():
-                raise ValueError(
-                    f"{function.__qualname__} of this Opacus has the argument {name!r}: "
-                    f"{UNPROVEN}. Use an Opacus without it"
-                )
 
 
 def _refuse_type(name: str, value: Any, *kinds: type) -> None:
@@ -401,14 +409,20 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         "optimizer.expected_batch_size": optimizer.expected_batch_size,
         "optimizer.original_optimizer": type(optimizer.original_optimizer),
         "optimizer.params": {(p.dtype, p.device.type) for p in optimizer.params},
-        # Each buffer's tensor id, and how often it was written.
-        "module.buffers": {k: (id(x), x._version) for k, x in module._module.named_buffers()},
+        # Modes of layers that use statistics of a batch, but for eval mode.
+        "module.training": {
+            name: layer.training
+            for name, layer in module._module.named_modules()
+            if hasattr(layer, "running_mean")
+        },
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.initial_seed()": torch.initial_seed(),
     }
     if any(parameter.is_cuda for parameter in optimizer.params):
         values["torch.cuda.initial_seed()"] = torch.cuda.initial_seed()
-    parts = (loader, loader.collate_fn, sampler, optimizer, module)
+    plain = ((k, x) for k, x in vars(module).items() if isinstance(x, PLAIN))
+    values |= {f"module.{name}": value for name, value in plain if name != "training"}
+    parts = (loader, loader.collate_fn, sampler, optimizer)
     for (owner, accepted), part in zip(TABLES.items(), parts, strict=True):
         for name, value in vars(part).items():
             if name not in accepted or accepted[name] is not None:
@@ -428,6 +442,8 @@ def _refuse_value(full: str, value: Any) -> None:
     accepted = TABLES.get(owner, {}).get(name, ())
     if owner == "torch" or owner == "torch.cuda":
         _refuse_torch(full, value)
+    elif owner == "module":  # invented rows show what these do, if no step changes them
+        return
     elif accepted == ():
         raise ValueError(f"{full} is not an attribute of Opacus that Neyman knows: {UNPROVEN}")
     elif accepted and not any(type(value) is type(one) and value == one for one in accepted):
@@ -451,9 +467,8 @@ def _refuse_torch(name: str, value: Any) -> None:
 def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
     for name in sorted(settings.keys() | now.keys()):
         if name not in settings or name not in now or settings[name] != now[name]:
-            why = ": data that a layer keeps have no noise" if name == "module.buffers" else ""
             raise ValueError(
-                f"{name} has changed since check_batches{why}. Set it before, and check again"
+                f"{name} has changed since check_batches. Set it before, and check again"
             )
 
 
@@ -536,28 +551,114 @@ def scheduled(optimizer: Any) -> dict[str, Any]:
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     return {
         "max_grad_norm": clipping_norms(optimizer),
-        "noise_multiplier": optimizer.noise_multiplier,
+        "noise_multiplier": check.non_negative(
+            "optimizer.noise_multiplier", optimizer.noise_multiplier
+        ),
         "param_groups": repr(groups),
     }
 
 
-def _refuse_module(module: Any, optimizer: Any) -> None:
-    inner = module._module
-    if not {id(p) for p in optimizer.params} <= {id(p) for p in inner.parameters()}:
-        raise ValueError("optimizer has parameters that module lacks: give the module it trains")
-    if module.loss_reduction != optimizer.loss_reduction:
-        raise ValueError(
-            f"module.loss_reduction = {module.loss_reduction!r}, and optimizer.loss_reduction = "
-            f"{optimizer.loss_reduction!r}; both must equal the reduction of the loss"
-        )
-    for layer in {type(layer) for layer in inner.modules()}:
-        sampler = GradSampleHooks.GRAD_SAMPLERS.get(layer)
-        if sampler is not None and not sampler.__module__.startswith("opacus.grad_sample."):
+def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
+    """Refuse a model or a loss in which a gradient of an invented row depends on other rows."""
+    like = default_collate([loader.dataset[0]])  # its shapes and types alone are used
+    for leaf in tree_leaves(like):
+        if not isinstance(leaf, torch.Tensor):
             raise ValueError(
-                f"the gradients of single rows of {layer.__name__} come from "
-                f"{sampler.__module__}.{sampler.__qualname__}: {UNPROVEN}"
+                f"a row of the dataset has a {type(leaf).__name__}, and only tensors and numbers "
+                "can be invented to test the loss. Make tensors in the dataset"
             )
-    check_model(inner)
+    failure = None
+    for largest in largest_numbers(model, optimizer.params[0].device):
+        many, ends = LIMITS.other_rows, (0, largest)
+        # The others have unlike whole numbers in the two batches, so classes have unlike weights.
+        row, last, *others = (
+            tree_map(partial(invented, rows=rows, largest=most, least=least), like)
+            for rows, least, most in (
+                (1, *ends),
+                (1, *ends),
+                (many, 0, 0),
+                (many, largest, largest),
+            )
+        )
+        batches = [tree_map(_join, row, other, last) for other in others]
+        try:
+            return _compare(optimizer, model, loss, row, batches)
+        except MixedRows:
+            raise
+        except Exception as error:  # an invented number may be no class
+            failure = error
+    raise ValueError(
+        f"module or loss fails on invented rows: {type(failure).__name__}: {failure}. Give "
+        "loss=lambda model, batch: ..., which computes the loss of a batch of the loader"
+    ) from failure
+
+
+def _join(*parts: Any) -> Any:
+    return torch.cat(parts)
+
+
+def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any]) -> None:
+    """Refuse unlike gradients of the first and the last row, which two batches share.
+
+    The same random numbers are drawn for both batches.
+
+    Args:
+        row: the first row alone.
+    """
+    device = optimizer.params[0].device
+    first, second = batches
+
+    def gradient(batch: Any, rows: int = 2 + LIMITS.other_rows) -> torch.Tensor:
+        optimizer.zero_grad()
+        try:
+            with torch.enable_grad():
+                loss(model, batch).backward()
+            parts = optimizer.grad_samples
+            if {len(part) for part in parts} != {rows}:
+                raise MixedRows(
+                    f"a batch of {rows} has gradients of {sorted({len(x) for x in parts})} rows: "
+                    "several rows for one record, or one for several, move the sum by more than "
+                    "the clipping norm"
+                )
+            ends = [part[[0, -1]].double().flatten(1).to(device) for part in parts]
+            if not all(part.isfinite().all() for part in ends):
+                raise ValueError("the gradient of a row is not finite")
+            return torch.cat(ends, 1)
+        finally:
+            optimizer.zero_grad(set_to_none=True)
+
+    def differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+        sizes = torch.maximum(one.norm(dim=1), other.norm(dim=1))
+        return bool(((one - other).norm(dim=1) > LIMITS.mixed_share * sizes).any())
+
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index])
+    states = [generator.get_state() for generator in generators]
+    together = gradient(first)
+    before, random = state_of(model, loss), False
+    for generator, state in zip(generators, states, strict=True):
+        random = random or not torch.equal(generator.get_state(), state)
+        generator.set_state(state)
+    if differ(together, gradient(second)):
+        raise MixedRows(
+            "module or loss mixes rows: the gradient of an invented row is another beside other "
+            "rows, as with batch statistics, a mean with class weights, or a loss over pairs. One "
+            "record then moves the gradients of all, and clipping bounds nothing. Use layers and a "
+            "loss that treat each row by itself"
+        )
+    # Other numbers are drawn for a row alone.
+    if not random and differ(together[:1], gradient(row, 1)[:1]):
+        raise MixedRows(
+            "loss depends on the number of rows: the gradient of an invented row is another alone "
+            f"than in a batch of {2 + LIMITS.other_rows}. Use the mean or the sum of the losses of "
+            "the rows, the one that loss_reduction of make_private names"
+        )
+    if leaks := changes(before, state_of(model, loss)):
+        raise MixedRows(
+            f"module or loss writes to {leaks[0]!r} in its forward pass, which keeps data without "
+            "noise. Remove that"
+        )
 
 
 register_accountant("neyman", NeymanOpacusAccountant, force=True)

@@ -299,7 +299,7 @@ assumed exact>
             raise ValueError(
                 f"steps without a check of their loader: {self._unchecked}. Their noise and their "
                 "sampling are not known. Call check_batches(loader, optimizer, sample_rate, "
-                "module) after make_private or load_checkpoint, and before the next step. "
+                "module, loss) after make_private or load_checkpoint, and before the next step. "
                 "accountant.history = [...] asks about any steps without a check"
             )
         if samples := self._unaccounted_draws():
@@ -320,8 +320,8 @@ class Draws(Protocol):
         """Return the number of samples that no step accounts for."""
         ...
 
-    def use(self, optimizer: Any) -> None:
-        """Use one sample for a step of the optimizer, or refuse the step."""
+    def use(self, optimizer: Any) -> float:
+        """Use one sample for a step of the optimizer, or refuse the step. Return its sigma."""
         ...
 
     def forget(self) -> None:
@@ -354,9 +354,9 @@ class StepHook:
                 "add up to more than the clipping norm. Step after each batch, or split one "
                 "batch with BatchMemoryManager"
             )
-        if self.draws is not None:
-            self.draws.use(optimizer)
-        self.accountant.record(self, noise_multiplier=optimizer.noise_multiplier)
+        draws = self.draws
+        sigma = optimizer.noise_multiplier if draws is None else draws.use(optimizer)
+        self.accountant.record(self, noise_multiplier=sigma)
 
 
 def check_model(model: Any) -> None:
@@ -366,8 +366,9 @@ def check_model(model: Any) -> None:
         model: a ``torch.nn.Module``.
 
     Raises:
-        ValueError: the model has batch normalization, instance normalization with running
-            statistics, or an embedding with ``max_norm``.
+        ValueError: the model has batch normalization or instance normalization that updates or
+            uses statistics of a batch, or an embedding with ``max_norm``. In eval mode with running
+            statistics, both treat each record by itself, and are accepted.
     """
     for name, layer in model.named_modules():
         if getattr(layer, "max_norm", None) is not None:
@@ -379,11 +380,15 @@ def check_model(model: Any) -> None:
         kinds = [kind.__name__ for kind in type(layer).__mro__]
         batch = any(kind.startswith(MIXING) or kind == "_BatchNorm" for kind in kinds)
         tracked = "_InstanceNorm" in kinds and getattr(layer, "track_running_stats", False)
-        if batch or tracked:
+        fixed = (
+            not getattr(layer, "training", True)
+            and getattr(layer, "running_mean", None) is not None
+        )
+        if (batch or tracked) and not fixed:
             raise ValueError(
                 f"model layer {name or 'itself'!r} is a {type(layer).__name__}: it mixes the "
                 "examples of a batch, so one record moves the gradients of all, and clipping "
-                "bounds nothing. Use GroupNorm or LayerNorm"
+                "bounds nothing. Use GroupNorm or LayerNorm, or fixed statistics: layer.eval()"
             )
 
 

@@ -12,11 +12,13 @@ microbatch.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, sqrt
@@ -28,6 +30,13 @@ from torch.nn import Conv2d, CrossEntropyLoss, Embedding, LayerNorm, Linear, Mod
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
+from neyman.accounting.integrations.invented_rows import (
+    LOST,
+    changes,
+    invented,
+    largest_numbers,
+    state_of,
+)
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
 from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_LIMITS
@@ -36,10 +45,13 @@ from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_L
 from neyman.analysis.training.device_products import Product, add_products, fine_bits, fits
 from neyman.numerics import check
 
+_log = logging.getLogger(__name__)
+
 WRAPPERS = {
     "OptimizedModule": "model._orig_mod",
     "DataParallel": "model.module",
     "DistributedDataParallel": "model.module",
+    "FullyShardedDataParallel": "the one before it was wrapped, which has whole parameters",
 }
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 # Phrases in torch's messages, and their meaning.
@@ -79,6 +91,12 @@ def check_module(model: Module) -> None:
         raise TypeError(f"model = {model!r} must be a torch.nn.Module")
     if (kind := type(model).__name__) in WRAPPERS:
         raise ValueError(f"model is wrapped in {kind}; give the model itself: {WRAPPERS[kind]}")
+    if any(type(p).__name__ == "DTensor" for p in model.parameters()):
+        raise ValueError(
+            "model has parameters that are split over processes, as fully_shard splits them, and "
+            "the norm of a row's gradient needs all of them. Give the model before it is split. "
+            "To save memory, freeze layers, or use a smaller microbatch"
+        )
     check_model(model)
     for name, layer in model.named_modules():
         if getattr(layer, "scale_grad_by_freq", False):
@@ -179,6 +197,8 @@ class ModuleGradients:
         self._layers = _tap_layers(model, self.parameters)
         self._bits = fine_bits(self.grid, self._rows) if fast else 0
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
+        self._written = ""  # a parameter or buffer that a forward pass wrote to
+        self._checked = False
 
     @property
     def assumption(self) -> str | None:
@@ -191,14 +211,14 @@ class ModuleGradients:
         )
 
     def check(self, rows: tuple[Tensor, ...]) -> None:
-        """Refuse a model that cannot train, by a dry run on rows of zeros. It reads no data.
+        """Refuse a model that cannot train, by dry runs on zeros and on invented rows.
 
         Args:
             rows: rows as in `sum`. Only their shapes, types, and devices are used.
 
         Raises:
             ValueError: a tensor is on another device than the model, the lengths differ, the model
-                or the loss fails on rows of zeros, or the model writes to a parameter or a buffer.
+                or the loss fails on rows of zeros, or one of them keeps something about a row.
         """
         _row_count(rows)
         for x in rows:
@@ -207,10 +227,10 @@ class ModuleGradients:
                     f"data is on {x.device} and model on {self.device}; move one: "
                     f"x.to({str(self.device)!r})"
                 )
-        dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
         with self._deterministic_context():
-            if failure := self._failure(dummy):
+            if failure := self._failure(rows):
                 raise ValueError(failure)
+        self._checked = True
 
     def _failure(self, rows: tuple[Tensor, ...]) -> str:
         """Return why the model cannot train on rows of these shapes, or ""."""
@@ -220,18 +240,25 @@ class ModuleGradients:
             words = f"at layer {name or 'itself'!r}, a {type(layer).__name__}"
             hooks.append(layer.register_forward_pre_hook(lambda *_, w=words: inside.append(w)))
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
+        zeros = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
         try:
-            self._add(self._zeros(rows), rows)
-            return self._lost(rows)
-        except _WrittenError as error:
-            return str(error)
+            self._add(self._zeros(rows), zeros, self._padded_gradients(zeros))
+            direct = self._direct_use(zeros)
         except Exception as error:
-            text, place = str(error), inside[-1] if inside else "in the loss"
+            text, place, direct = str(error), inside[-1] if inside else "in the loss", ""
+        else:
+            text = place = ""
         finally:
             for hook in hooks:
                 hook.remove()
+        if not place:
+            return direct or self._leak(zeros)
         if self._rows == 1 or "deterministic" in text:
             return f"model fails {place}, on a row of zeros, so replace it: {text}"
+        if leak := self._leak(zeros):
+            return leak
+        if alone := self._alone()._failure(rows):
+            return alone
         reason = next((words for sign, words in REASONS.items() if sign in text), text)
         return (
             f"model fails {place}, in a microbatch of {self._rows} examples on rows of zeros: "
@@ -239,7 +266,34 @@ class ModuleGradients:
             "torch.func.vmap, or replace it"
         )
 
-    def _lost(self, rows: tuple[Tensor, ...]) -> str:
+    def _alone(self) -> ModuleGradients:
+        """Return gradients of the same model with one example per call."""
+        alone = copy(self)
+        alone._rows, alone._taps = 1, {}
+        return alone
+
+    def _leak(self, zeros: tuple[Tensor, ...]) -> str:
+        """Return a text if the model or the loss keeps something about invented rows, else "".
+
+        A first run on zeros may fill caches that depend on shapes alone.
+        """
+        before = state_of(self._model, self._loss)
+        for largest in largest_numbers(self._model, self.device):
+            rows = tuple(invented(x, self._rows, largest) for x in zeros)
+            with suppress(Exception):  # an invented number may be no class
+                self._padded_gradients(rows)
+                break
+        after = state_of(self._model, self._loss)
+        lost = [name for name, digest in after.items() if digest.startswith(LOST)]
+        if written := [*filter(None, [self._written]), *changes(before, after), *lost]:
+            return (
+                f"model or loss writes to {written[0]!r} in its forward pass, which would keep "
+                "data without noise: remove that, or train in eval mode if it only writes in train "
+                "mode"
+            )
+        return ""
+
+    def _direct_use(self, rows: tuple[Tensor, ...]) -> str:
         """Return a text if the loss uses a parameter directly, so its gradient would be lost.
 
         Else return "".
@@ -275,24 +329,39 @@ class ModuleGradients:
         count = _row_count(rows)
         if count > self.most_rows:
             raise ValueError(f"rows has {count} rows; a sum has at most {self.most_rows}")
-        with self._deterministic_context():
+        if not self._checked:
+            self.check(rows)
+        with self._deterministic_context() as restore:
             totals = self._zeros(rows)
             for start in range(0, count, self._rows):
-                self._add(totals, tuple(x[start : start + self._rows] for x in rows))
+                part = tuple(x[start : start + self._rows] for x in rows)
+                self._add_rows(totals, part, restore)
         for name in self._products(rows):  # round to units once
             totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
         return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
 
     @contextmanager
-    def _deterministic_context(self) -> Generator[None]:
-        """Within this context, fix kernels, seed dropout, and allow derivatives."""
+    def _deterministic_context(self) -> Generator[Callable[[], None]]:
+        """Within this context, fix kernels, seed dropout, and allow derivatives.
+
+        The function that it gives restores the parameters that train, which an optimizer moves.
+        """
         with (
             torch.inference_mode(False),
             torch.enable_grad(),
             fixed_kernels(self.device),
             fresh_randomness(self.device),
         ):
-            yield
+            copies = [(p, p.detach().clone()) for p in self.parameters.values()]
+
+            def restore() -> None:
+                for parameter, values in copies:
+                    parameter.data.copy_(values)
+
+            try:
+                yield restore
+            finally:
+                restore()
 
     def _zeros(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
         products = self._products(rows)
@@ -317,9 +386,34 @@ class ModuleGradients:
                 places[name] += tap.numel() // len(layer.weight)
         return places
 
-    def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
+    def _add_rows(
+        self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...], restore: Callable[[], None]
+    ) -> None:
+        """Add rows. A row on which the model or the loss raises an error counts as 0."""
+        gradients = None
+        try:
+            gradients = self._padded_gradients(rows)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:
+            _log.debug("the model or the loss failed", exc_info=True)
+        restore()
+        if gradients is not None:
+            self._add(totals, rows, gradients)
+        elif len(rows[0]) > 1:
+            for row in zip(*(x.split(1) for x in rows), strict=True):
+                self._add_rows(totals, row, restore)
+
+    def _padded_gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
         with self._precision():
-            gradients = self._gradients(_pad_rows(rows, self._rows))
+            return self._gradients(_pad_rows(rows, self._rows))
+
+    def _add(
+        self,
+        totals: Mapping[str, Tensor],
+        rows: tuple[Tensor, ...],
+        gradients: Mapping[str, list[Tensor]],
+    ) -> None:
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
@@ -362,13 +456,10 @@ class ModuleGradients:
             gradients, outputs = self._example_gradient(
                 state, others, tuple(x[0] for x in rows), taps
             )
-            inputs = [x[None] for x in taps.inputs]
+            inputs = [x.detach()[None] for x in taps.inputs]
         for (name, x), version in zip(tensors.items(), versions, strict=True):
             if x._version != version:
-                raise _WrittenError(
-                    f"model writes to {name!r} in its forward pass, which would keep data without "
-                    "noise: remove that, or train in eval mode if it only writes in train mode"
-                )
+                self._written = name
         result = {name: [rows] for name, rows in gradients.items()}
         for name, *pair in zip(taps.names, outputs, inputs, strict=True):
             result.setdefault(name, []).extend(pair)
@@ -483,7 +574,16 @@ class ModuleGradients:
         given = tuple(x[None] for x in row)
         with taps.placed(zeros):
             output = functional_call(self._model, (state, others), given[:-1])
-            value = self._loss(output, given[-1])
+            try:
+                value = self._loss(output, given[-1])
+            except Exception as error:
+                if isinstance(output, Tensor):
+                    raise
+                raise TypeError(
+                    f"model returns a {type(output).__name__}, and the loss cannot use it "
+                    f"({error}). Give a loss that takes the tensor out of it, such as "
+                    "lambda output, target: cross_entropy(output.logits, target)"
+                ) from error
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise ValueError(
                 f"loss returned {getattr(value, 'shape', type(value).__name__)} for one example; "
@@ -601,10 +701,6 @@ def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
     if not value.requires_grad:
         return [None] * len(inputs)
     return torch.autograd.grad(value, inputs, allow_unused=True)
-
-
-class _WrittenError(ValueError):
-    """Refuse a model whose forward pass writes to a parameter or a buffer."""
 
 
 class _Taps:

@@ -126,14 +126,16 @@ class NoisyGradient:
     def add(self, *rows: Tensor) -> None:
         """Add the clipped gradients of rows to the sum.
 
-        A row whose gradient is not finite counts as 0. With ``fast=False``, a step may have several
-        calls.
+        A row counts as 0 if its gradient is not finite, or if the model or the loss raises an error
+        on it. The first call tests both on invented rows. With ``fast=False``, a step may have
+        several calls.
 
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the row, and may be
                 empty.
 
         Raises:
+            ValueError: the model or the loss fails on invented rows, or keeps something about them.
             RuntimeError: this is the second call of a step with ``fast``, which rounds each sum
                 once.
         """

@@ -20,10 +20,10 @@ import torch
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 
 from neyman.accounting.integrations.opacus import (
+    Loss,
     NeymanOpacusAccountant,
     OpacusDraws,
     accept,
-    clipping_norms,
     scheduled,
 )
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
@@ -39,6 +39,7 @@ def make_exact(
     module: Any,
     optimizer: Any,
     data_loader: Any,
+    loss: Loss | None = None,
     *,
     physical_batch_size: int | None = None,
     grid: int = 1 << 20,
@@ -63,6 +64,8 @@ def make_exact(
     Args:
         module, optimizer, data_loader: the results of ``make_private`` with
             ``accountant="neyman"``.
+        loss: a function of the model and a batch of the loader that returns the loss, as in
+            `check_batches`. Invented rows test whether it mixes rows.
         physical_batch_size: the number of rows in each batch of the loader. By default, nearly all
             samples fit in one batch.
         grid: number of units in the clipping norm.
@@ -89,7 +92,7 @@ def make_exact(
             "Put the model on one device"
         )
     rate = getattr(getattr(optimizer, "step_hook", None), "sample_rate", math.nan)
-    draws = accept(data_loader, optimizer, rate, module, ExactDraws)
+    draws = accept(data_loader, optimizer, rate, module, loss, ExactDraws)
     expected = draws.rate * (rows := data_loader.batch_sampler.num_samples)
     usual = min(rows, math.ceil(expected + BATCH_DEVIATIONS * math.sqrt(expected)))
     draws.take_over(units, usual if physical_batch_size is None else physical_batch_size)
@@ -163,17 +166,22 @@ class ExactDraws(OpacusDraws):
                 "a batch of the loader was not used for a step. Step after each batch, and leave "
                 "BatchMemoryManager out: make_exact splits samples itself"
             )
-        self.pieces.append(({count}, scheduled(optimizer)))
+        self._refuse_sums()
+        values = scheduled(optimizer)
+        if not self.pieces:
+            self._sigma, self._norms = values["noise_multiplier"], values["max_grad_norm"]
+        self.pieces.append(({count}, values))
         parts = [_part(gradient) for gradient in gradients]
         weights = torch.zeros(self._size, dtype=torch.float64, device=parameters[0].device)
         weights[:count] = 1.0  # the rest fills the batch up
         for group, units in () if self._refusal else self._groups():
-            scale = self._grid / float(optimizer.max_grad_norm)
+            scale = self._grid / self._norms[0]
             add_clipped([parts[i] for i in group], weights, scale, units)
         for parameter, part in zip(parameters, parts, strict=True):
             total, before = part.total.to(torch.int64).view_as(parameter), parameter.summed_grad
             parameter.summed_grad = total if before is None else before + total
             _mark_as_processed(parameter.grad_sample)
+        self._keep_sums()
 
     def skip(self) -> bool:
         """Return True if the sample has more batches, so that the optimizer must not step yet."""
@@ -181,10 +189,14 @@ class ExactDraws(OpacusDraws):
         return self._more
 
     def add_noise(self) -> None:
-        """Add integer noise to the integer sums, and write the noisy sums to ``grad``."""
+        """Add integer noise to the integer sums, and write the noisy sums to ``grad``.
+
+        Sigma and the norm are those that were read for the first batch of the sample.
+        """
         optimizer = self.optimizer
-        unit = float(optimizer.max_grad_norm) / self._grid
-        sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
+        self._refuse_sums()
+        unit = self._norms[0] / self._grid
+        sigma = check.exact("noise_multiplier", self._sigma)
         for parameter in optimizer.params:
             total = parameter.summed_grad
             _check_processed_flag(total)
@@ -195,23 +207,22 @@ class ExactDraws(OpacusDraws):
                 total = total + noise.view_as(total)
             parameter.grad = (total.double() * unit).to(parameter.dtype)
 
-    def use(self, optimizer: Any) -> None:
+    def use(self, optimizer: Any) -> float:
         """Use one sample for a step as `OpacusDraws` does, or refuse the step."""
         refusal, self._refusal = self._refusal, ""
         if refusal:
             self.pieces = []
             self.lost += 1
             raise ValueError(refusal)
-        super().use(optimizer)
+        return super().use(optimizer)
 
     def _groups(self) -> list[tuple[list[int], int]]:
         """Return pairs: indices of parameters clipped together, and their clipping norm in units.
 
         The squares of these norms add up to at most the squared grid.
         """
-        optimizer = self.optimizer
-        filled = [i for i, parameter in enumerate(optimizer.params) if parameter.numel()]
-        square, *each = (Fraction(float(norm)) ** 2 for norm in clipping_norms(optimizer))
+        filled = [i for i, parameter in enumerate(self.optimizer.params) if parameter.numel()]
+        square, *each = (Fraction(norm) ** 2 for norm in self._norms)
         if not each:
             return [(filled, self._grid)]
         most = max(square, sum(each))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, other_terms
 from neyman.analysis.training.result import REPORT, Setting, Trained, draft, report
-from neyman.analysis.training.terms import RunTerms, price, warn_caller
+from neyman.analysis.training.terms import ROWS_OF_USERS, RunTerms, price, warn_caller
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, ChargedError, Entry, LedgerError
 from neyman.notebook import progress_line
@@ -215,8 +215,7 @@ def _check_unit(terms: RunTerms, paid: Account) -> None:
     if paid.rows != 1:
         raise ValueError(
             f"{paid.dataset} has up to {paid.rows} rows per {paid.protects}; clipping row by row "
-            "protects one row. Register a dataset with one row per unit, such as one sum of "
-            "gradients per person"
+            f"protects one row. {ROWS_OF_USERS}"
         )
 
 

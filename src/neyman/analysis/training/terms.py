@@ -28,6 +28,11 @@ from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
 
 MAX_STEPS = 10**7
+ROWS_OF_USERS = (
+    "To protect all records of a person, give each person one row with all of them, as a dimension "
+    "more, and a loss that adds up over it. Register the dataset with rows=1, and describe persons "
+    "with user_sampling='users'"
+)
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,7 @@ def common_terms(
     if mechanism.most_records > 1 and mechanism.user_sampling == "examples":
         raise ValueError(
             f"mechanism = {mechanism!r}: a run cannot check how many rows a person has, and "
-            "its receipt says one. Give each person one row, whose gradient is the sum of "
-            "theirs, and describe it with user_sampling='users'"
+            f"its receipt says one. {ROWS_OF_USERS}"
         )
     if mechanism.steps > MAX_STEPS:
         raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MAX_STEPS:g} run")

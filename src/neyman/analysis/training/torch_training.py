@@ -40,6 +40,11 @@ from neyman.ledger.records import ChargedError
 from neyman.numerics import check
 
 SCHEMA = "neyman-network-checkpoint/1"
+RESTORED = (
+    "After each sum of gradients, the parameters that train had their values of before. At each "
+    "checkpoint, all other parameters and the buffers had their values of before the run. So what "
+    "the model wrote to them is not in the result."
+)
 RANDOMNESS = (
     "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
     "from torch's generator, which has a new secret seed in each step. That its numbers are as "
@@ -120,7 +125,31 @@ class RowSource:
             )
         else:
             self.first = tuple(torch.as_tensor(x, device=device)[None] for x in example)
+            self._check_first()
         self.count = len(self)
+
+    def _check_first(self) -> None:
+        """Refuse a dataset whose rows have another form than the example, by its first row.
+
+        No value decides: a row that cannot be read is no reason.
+        """
+        try:
+            with fresh_randomness(self.device):
+                values = self._data[0]
+        except Exception:
+            return
+        if not isinstance(values, (tuple, list)) or len(values) != len(self.first):
+            raise TypeError(
+                f"data gives a row as a {type(values).__name__}, and example is a tuple of "
+                f"{len(self.first)}. Give a dataset whose rows are tuples of the inputs and the "
+                "target, such as (row['pixels'], row['label']) of a dict"
+            )
+        forms, known = [*map(_form, values)], [tuple(x.shape[1:]) for x in self.first]
+        if forms != known:
+            raise ValueError(
+                f"data gives a row of shapes {forms}, and example has {known}; bring all rows to "
+                "tensors or numbers of one shape in the dataset, and give example= this shape"
+            )
 
     def __len__(self) -> int:
         """Return the current number of rows."""
@@ -148,6 +177,14 @@ class RowSource:
         return item
 
 
+def _form(value: object) -> object:
+    """Return the shape that a value has as a tensor, or its type if it is no tensor."""
+    try:
+        return tuple(torch.as_tensor(value).shape)
+    except Exception:
+        return type(value).__name__
+
+
 class NetworkRun:
     """Update a model, its optimizer, and its learning-rate schedule by noisy gradients."""
 
@@ -166,6 +203,7 @@ class NetworkRun:
         self._optimizer, self._scheduler = optimizer, scheduler
         self._rows = rows
         self._environments = (here,)
+        self._fixed = self._copy_fixed()
 
     def check(self) -> None:
         """Take a step on a gradient of zeros, save and load it, and undo it.
@@ -207,12 +245,17 @@ class NetworkRun:
                     f"out = {str(folder)!r} holds a run with other buffers or frozen parameters "
                     f"or another optimizer ({error}); give the model that began it"
                 ) from error
+            self._fixed = self._copy_fixed()
             here = self._environments[-1]
             self._environments = (*(place for place in earlier if place != here), here)
         return state
 
     def save(self, folder: Path, state: State) -> None:
-        """Write a checkpoint, durably."""
+        """Write a checkpoint, durably. Restore what no step moves, if the model wrote to it."""
+        tensors = self._tensors()
+        with torch.no_grad():
+            for name, x in self._fixed.items():
+                tensors[name].copy_(x)
         write(folder, state, SCHEMA, self._pack_state(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
@@ -241,7 +284,7 @@ class NetworkRun:
     def setting(self) -> Setting:
         """Return the parts of the receipt that are not in the terms."""
         assumption = self._gradient.gradients.assumption
-        conditions = (*([assumption] if assumption else []), RANDOMNESS)
+        conditions = (*([assumption] if assumption else []), RANDOMNESS, RESTORED)
         return Setting(conditions, self._environments, NETWORK)
 
     def content(self) -> bytes:
@@ -256,6 +299,12 @@ class NetworkRun:
 
     def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+    def _copy_fixed(self) -> dict[str, Tensor]:
+        """Return copies of the buffers and the parameters that do not train, on the CPU."""
+        trained = self._gradient.gradients.parameters
+        tensors = self._tensors().items()
+        return {k: x.detach().cpu().clone() for k, x in tensors if k not in trained}
 
     def _pack_state(self) -> memoryview:
         """Return the bytes of the parameters, buffers, optimizer, and schedule; no random state."""
