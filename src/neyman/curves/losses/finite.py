@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, ndtri_exp
+import scipy.special  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import logsumexp
 
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.curves.losses.zcdp_parameters import (
@@ -25,7 +27,7 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.power_sums import added, power_sums, ways
-from neyman.numerics.rounding import above, up
+from neyman.numerics.rounding import above, normal_quantile, up
 
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # largest epsilon of one release; it has no privacy
@@ -210,9 +212,14 @@ PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))  # the loss of perfect privacy: 
 def response_mu(epsilon: float) -> float:
     """Return mu of the Gaussian trade-off curve through the corner of randomized response's curve.
 
-    The corner is (1, 1) / (1 + e^epsilon).
+    The corner is (1, 1) / (1 + e^epsilon). The result is rounded up. Near level 1/2, the logarithm
+    of the level has no digits of mu. There, mu is 2^{3/2} erfinv(tanh(epsilon / 2)).
     """
-    return -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + 1e-14)
+    if epsilon < 1:
+        special: Any = scipy.special
+        return math.sqrt(8) * float(special.erfinv(math.tanh(epsilon / 2))) * (1 + 1e-14)
+    level = np.array([-epsilon - math.log1p(math.exp(-epsilon))])
+    return -2 * float(normal_quantile(level)[0]) * (1 + 1e-14)
 
 
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
