@@ -54,6 +54,8 @@ class Bound:
     method: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         if not self.lower <= self.upper:
             raise ValueError(f"lower = {self.lower!r} must not exceed upper = {self.upper!r}")
         if self.safe not in ("lower", "upper"):

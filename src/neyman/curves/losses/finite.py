@@ -85,6 +85,18 @@ class _ValuesLoss(Loss):
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
+    def variance(self) -> tuple[float, float]:
+        """Bound the variance of the loss, if it is finite, from sums of positive terms."""
+        value, log_p = self._arrays
+        p, off = np.exp(log_p), (PLACE_ERROR + 4 * UNIT) * self._largest
+        center = float(p @ value)
+        away = np.abs(value - center)
+        share = (2 * float(np.max(np.abs(log_p))) + 8 + 2 * len(p)) * UNIT  # of each term
+        # The center errs by rounding alone. The variance is the least mean square of L - m.
+        low = float(p @ np.maximum(away - off, 0.0) ** 2) * (1 - share)
+        low -= (share * float(p @ np.abs(value)) + 2 * off) ** 2
+        return max(low, 0.0), float(p @ (away + off) ** 2) * (1 + share)
+
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         # By moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never decay.
         variance = float(self.moments(np.array([tilt]))[2][0])

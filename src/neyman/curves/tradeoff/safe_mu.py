@@ -313,8 +313,8 @@ class HalfCurve:
             line = np.concatenate([[last, first], inner, inner + 1])
             mu = self._mu(level, line)
             if right < self._logs[1]:  # the half ends at power = 1 - level
-                first, last = normal_quantile(np.array([max(right, self._logs[0]), right])).tolist()
-                cap = -first - last
+                far, near = normal_quantile(np.array([max(right, self._logs[0]), right])).tolist()
+                cap = -far - near
                 cap += float(_slack(cap))
                 mu[:2] = (cap, cap) if right == left else (mu[0], max(mu[1], cap))
             ends = np.concatenate([[last, first], inner, inner])

@@ -8,7 +8,6 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
 
-import numpy as np
 from scipy.special import stdtrit
 
 from neyman.curves.losses.composition import Composition
@@ -22,9 +21,13 @@ from neyman.noise import Bits, SecureBits
 from neyman.noise.real_noise import rounded_student
 from neyman.noise.weights import exponential
 from neyman.numerics import check
+from neyman.numerics.binomial import student_tail
 from neyman.numerics.bound import Bound
+from neyman.numerics.roots import grown
+from neyman.numerics.rounding import below, up
 
 NOISES = ("student",)
+LEAST_MISS = Fraction(1, 10**300)
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class SmoothNoise(Mechanism):
 
         Args:
             sensitivity: S, the smooth sensitivity of the data, above 0, in the units of the answer.
-            confidence: chance that the interval covers the exact answer, in (0, 1).
+            confidence: chance that the interval covers the exact answer, in (0, 1 - 1e-300].
 
         Raises:
             ValueError: there are at most 2 degrees of freedom. Without a variance, readers misjudge
@@ -217,11 +220,13 @@ class SmoothNoise(Mechanism):
         """
         self._check_variance("an interval")
         size = check.positive("sensitivity", sensitivity)
-        chance = check.probability("confidence", confidence)
-        if not 0 < chance < 1:
-            raise ValueError(f"confidence = {confidence!r} must be above 0 and below 1")
+        chance = check.exact("confidence", confidence)
+        if not 0 < chance <= 1 - LEAST_MISS:
+            raise ValueError(f"confidence = {confidence!r} must be above 0 and at most 1 - 1e-300")
         d, _, s = self._numbers
-        return size / s * float(np.abs(stdtrit(d, (1 - chance) / 2)))
+        tail = below((1 - chance) / 2) * (1 - 1e-13)
+        quantile = grown(-float(stdtrit(d, tail)), lambda x: student_tail(d, x) <= tail)
+        return up(size / s * quantile, 4)
 
     def _check_variance(self, what: str) -> None:
         if rational(self.degrees) <= 2:
