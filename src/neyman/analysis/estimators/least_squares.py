@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, chdtri, stdtrit
+from scipy.special import chdtrc, chdtri
 
 from neyman.analysis.training.clipping import grid_rows
-from neyman.numerics.binomial import student_tail
+from neyman.numerics.binomial import student_quantile
 from neyman.numerics.relation import MOVES, Neighboring
 from neyman.numerics.roots import grown
 
@@ -170,10 +170,7 @@ def population_width(fit: Fit, rows: float, miss: float) -> Floats:
     """
     if math.isinf(fit.variance):
         return fit.standard_error
-    freedom = rows - len(fit.center)
-    quantile = grown(
-        -float(stdtrit(freedom, miss / 2)), lambda t: student_tail(freedom, t) <= miss / 2
-    )
+    quantile = student_quantile(rows - len(fit.center), miss / 2)
     return quantile * fit.standard_error + fit.bias
 
 

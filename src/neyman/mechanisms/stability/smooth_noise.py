@@ -8,8 +8,6 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
 
-from scipy.special import stdtrit
-
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.curves.tradeoff.piecewise_linear import composition_between
@@ -21,9 +19,8 @@ from neyman.noise import Bits, SecureBits
 from neyman.noise.real_noise import rounded_student
 from neyman.noise.weights import exponential
 from neyman.numerics import check
-from neyman.numerics.binomial import student_tail
+from neyman.numerics.binomial import student_quantile
 from neyman.numerics.bound import Bound
-from neyman.numerics.roots import grown
 from neyman.numerics.rounding import below, up
 
 NOISES = ("student",)
@@ -224,9 +221,7 @@ class SmoothNoise(Mechanism):
         if not 0 < chance <= 1 - LEAST_MISS:
             raise ValueError(f"confidence = {confidence!r} must be above 0 and at most 1 - 1e-300")
         d, _, s = self._numbers
-        tail = below((1 - chance) / 2) * (1 - 1e-13)
-        quantile = grown(-float(stdtrit(d, tail)), lambda x: student_tail(d, x) <= tail)
-        return up(size / s * quantile, 4)
+        return up(size / s * student_quantile(d, below((1 - chance) / 2)), 4)
 
     def _check_variance(self, what: str) -> None:
         if rational(self.degrees) <= 2:
