@@ -85,17 +85,26 @@ class _ValuesLoss(Loss):
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
+    def _apart(self, k: int) -> tuple[Array, float]:
+        """Return each value less the k-th, and a bound on the error beyond rounding."""
+        value = self._arrays[0]
+        return value - value[k], 2 * (PLACE_ERROR + UNIT) * self._largest
+
     def variance(self) -> tuple[float, float]:
-        """Bound the variance of the loss, if it is finite, from sums of positive terms."""
-        value, log_p = self._arrays
-        p, off = np.exp(log_p), (PLACE_ERROR + 4 * UNIT) * self._largest
-        center = float(p @ value)
-        away = np.abs(value - center)
-        share = (2 * float(np.max(np.abs(log_p))) + 8 + 2 * len(p)) * UNIT  # of each term
-        # The center errs by rounding alone. The variance is the least mean square of L - m.
-        low = float(p @ np.maximum(away - off, 0.0) ** 2) * (1 - share)
-        low -= (share * float(p @ np.abs(value)) + 2 * off) ** 2
-        return max(low, 0.0), float(p @ (away + off) ** 2) * (1 + share)
+        """Bound the variance of the loss, if it is finite: its moments about the likeliest value.
+
+        The square of the first is at most the number of values times the variance.
+        """
+        log_p = self._arrays[1]
+        away, off = self._apart(int(np.argmax(log_p)))
+        share = (2 * float(np.max(np.abs(log_p))) + 16 + 2 * len(log_p)) * UNIT  # of each term
+        p, far = np.exp(log_p), np.abs(away) + off
+        mean, error = float(p @ away), share * float(p @ far) + off
+        low, high = float(p @ np.maximum(np.abs(away) - off, 0.0) ** 2), float(p @ far**2)
+        low, high = low * (1 - share), high * (1 + share)
+        most = (abs(mean) + error) ** 2 * (1 + 8 * UNIT)
+        least = max(abs(mean) - error, 0.0) ** 2 * (1 - 8 * UNIT)
+        return max((low - most) * (1 - 2 * UNIT), 0.0), (high - least) * (1 + 2 * UNIT)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         # By moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never decay.
@@ -170,6 +179,9 @@ class FiniteLoss(_ValuesLoss):
     @cached_property
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.index, float) * float(self.lattice), np.array(self.log_p)
+
+    def _apart(self, k: int) -> tuple[Array, float]:
+        return (np.array(self.index, float) - self.index[k]) * float(self.lattice), 0.0
 
     def mgf_rounding(self, z: Array) -> Array:
         value, log_p = self._arrays
