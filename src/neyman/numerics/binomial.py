@@ -163,7 +163,7 @@ def _rate(counts: Array | float, trials: Array | float, chance: float, side: int
 
 
 def student_tail(degrees: float, x: float) -> float:
-    """Return P(T > x), x >= 0, for Student's T, within 1e-12. SciPy's `stdtr` errs by 1e-9."""
+    """Return P(T > x), x >= 0, for Student's T, within 1e-12. SciPy's stdtr errs by 1e-9."""
     square = x * x
     if x < 1:
         return (1 - float(betainc(0.5, degrees / 2, square / (degrees + square)))) / 2
