@@ -399,14 +399,15 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
 def _variance(c: Composition) -> Interval:
     """Bound Var(L): the sum over losses with few values, and moments of the rest."""
     few = [(x, n) for x, n in c.parts if isinstance(x, FiniteLoss | OffLatticeLoss)]
-    low, high = _variance_by_moments(Composition.of(part for part in c.parts if part not in few))
+    rest = Composition.of(part for part in c.parts if part not in few)
+    low, high = _variance_by_moments(rest, renyi_divergence(rest, 1.0))
     for loss, n in few:
         least, most = loss.variance()
         low, high = low + n * least, high + n * most
     return low * (1 - 4 * len(c.parts) * UNIT), high * (1 + 4 * len(c.parts) * UNIT)
 
 
-def _variance_by_moments(c: Composition) -> Interval:
+def _variance_by_moments(c: Composition, mean: Interval) -> Interval:
     """Bound Var(L) from moments E[e^{zL}] at small z.
 
     Let X = L - m, m near the mean. Combine E[2 cosh(j d X) - 2] for j = 1 .. n so that d^2 E[X^2]
@@ -415,7 +416,6 @@ def _variance_by_moments(c: Composition) -> Interval:
     """
     if not c.parts:
         return 0.0, 0.0
-    mean = renyi_divergence(c, 1.0)
     m = 0.5 * (mean[0] + mean[1])
     deviation = math.sqrt(max(float(c.moments(np.zeros(1))[2][0]), 1e-300))
     low, high = 0.0, math.inf
