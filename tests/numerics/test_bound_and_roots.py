@@ -329,6 +329,8 @@ def test_bisection_of_whole_numbers_finds_the_last_that_holds(place, room, risin
 def test_the_ends_of_a_bound_are_python_floats(kind):
     bound = Bound(kind(1), kind(2))
     assert type(bound.lower) is type(bound.upper) is float
+    third = Bound(F(1, 3), F(1, 3))
+    assert third.lower < F(1, 3) < third.upper
 
 
 @pytest.mark.parametrize("text", ["0.5", "1/2"])

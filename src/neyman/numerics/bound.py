@@ -54,8 +54,12 @@ class Bound:
     method: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("lower", "upper"):
-            object.__setattr__(self, name, float(getattr(self, name)))
+        for name, side in (("lower", -math.inf), ("upper", math.inf)):
+            end = getattr(self, name)
+            if type(end) is not float:  # a Python float, rounded outward
+                near = float(end)
+                inward = near > end if side < 0 else near < end
+                object.__setattr__(self, name, math.nextafter(near, side) if inward else near)
         if not self.lower <= self.upper:
             raise ValueError(f"lower = {self.lower!r} must not exceed upper = {self.upper!r}")
         if self.safe not in ("lower", "upper"):
