@@ -517,3 +517,22 @@ def test_a_sentence_never_states_more_confidence_than_the_evidence_has(miss):
     assert said
     certain = Fraction(said[1]) / 100
     assert confidence - Fraction(1, 10**12) <= certain <= confidence
+
+
+@pytest.mark.parametrize("level", [5e-324, 1.5e-323, 1e-310, 1e-300, 1e-17, 1e-16, 3e-9])
+def test_power_at_tiny_levels_is_rounded_down(level):
+    """Against fractions of both limits, and against the refuted claims of one run."""
+    shown = ny.audit.counts(false_positives=5, negatives=900, false_negatives=400, positives=1000)
+    ((a, b),) = shown.points
+    exact = max(
+        Fraction(level) * (1 - Fraction(miss)) / Fraction(alarm) for alarm, miss in ((a, b), (b, a))
+    )
+    assert Fraction(shown.power_at_least(level)) <= max(exact, Fraction(level))
+    one = ny.audit.one_run(canaries=1000, guesses=1000, correct=520)
+    epsilons, deltas = one._refuted_pairs
+    with mp.workdps(60):
+        lines = [
+            min(mp.exp(e) * level + d, 1 - mp.exp(-e) * (1 - mp.mpf(level) - mp.mpf(d)))
+            for e, d in zip(epsilons[:-1].tolist(), deltas[1:].tolist(), strict=True)
+        ]
+        assert one.power_at_least(level) <= max(min(lines), mp.mpf(level))

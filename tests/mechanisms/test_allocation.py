@@ -16,6 +16,7 @@ import neyman as ny
 from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
 from neyman.curves.losses.random_allocation import _added_up, _law
 from neyman.curves.profiles import select
+from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.mechanisms.random_allocation import RandomAllocation
 
 
@@ -162,6 +163,14 @@ def test_a_description_survives_json():
     assert repr(mechanism) == "Gaussian(sigma=2, sensitivity=1).random_allocation(batches=10) * 3"
 
 
+def stream():
+    return ny.MatrixMechanism(square_root(steps=8, band=2), 2)
+
+
+def training(sampling):
+    return ny.DPSGD(n=1000, batch=100, epochs=2, sigma=1, sampling=sampling)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -171,10 +180,20 @@ def test_a_description_survives_json():
         (lambda: ny.Laplace(1).random_allocation(10), "Gaussian noise only"),
         (lambda: ny.Gaussian(1).subsample(rate=0.1).random_allocation(10), "Gaussian noise only"),
         (lambda: ny.RandomizedResponse(1).random_allocation(10), "add-remove"),
+        (lambda: stream().random_allocation(4), "steps of its own"),
+        (lambda: (ny.Gaussian(1) + stream()).random_allocation(4), "steps of its own"),
+        (lambda: stream().shuffled_batches(4), "steps of its own"),
+        (lambda: stream().subsample(rate=0.1), "is a stream"),
+        (lambda: stream().subsample(size=10, population=100), "is a stream"),
+        (lambda: training("allocated").random_allocation(4), "steps of its own"),
+        (lambda: training("shuffled").shuffled_batches(4), "steps of its own"),
+        (lambda: ny.Gaussian(1).shuffled_batches(3).shuffled_batches(4), "steps of its own"),
+        (lambda: ny.Gaussian(1).random_allocation(3).random_allocation(4), "steps of its own"),
+        (lambda: ny.RandomizedResponse(1).shuffle(users=99).shuffle(users=9), "once"),
     ],
 )
 def test_what_is_not_proven_is_refused(make, said):
-    """Other noise, other neighbors, and noise that hides nothing."""
+    """Other noise, other neighbors, noise that hides nothing, and runs with steps of their own."""
     with pytest.raises(ValueError, match=said):
         make()
 

@@ -1,11 +1,17 @@
 """Binomial probabilities in logarithms: within their stated errors of 40-digit values."""
 
+import math
+
 import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import reference as ref
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.binomial import log_binomial, log_half
+from neyman.numerics.binomial import largest_rate, least_rate, log_binomial, log_half, student_tail
+from neyman.numerics.rounding import normal_quantile
 
 
 def log_probability(n, p, c):
@@ -37,3 +43,52 @@ def test_a_probability_of_fair_coins_is_within_its_stated_error(counts):
     for at in np.ndindex(c.shape):
         truth = float(log_probability(int(c[at]), mp.mpf("0.5"), int(j[at])))
         assert abs(value[at] - truth) <= error[at] + UNIT * abs(truth)
+
+
+def log_tail(n, p, k, side):
+    """log P(Bin(n, p) <= k) for side 1, of >= k for side -1, by falling terms in mpmath."""
+    with mp.workdps(40):
+        term = total = mp.exp(log_probability(n, mp.mpf(p), k))
+        while 0 <= k - side <= n and term > total * mp.mpf(10) ** -18:
+            odds = mp.mpf(p) / (1 - mp.mpf(p))
+            term *= mp.mpf(k) / (n - k + 1) / odds if side > 0 else mp.mpf(n - k) / (k + 1) * odds
+            total, k = total + term, k - side
+        return mp.log(total)
+
+
+@given(
+    st.integers(1, 10**9),
+    st.floats(0, 1),
+    st.booleans(),
+    st.floats(0.3, 300.9),
+    st.sampled_from([-1, 1]),
+)
+def test_a_limit_of_a_rate_is_checked_by_the_forward_function(n, share, rare, digits, side):
+    """Where SciPy's inverse is NaN or far off, too: no chance is above the stated one."""
+    k = min(int(share * 60), n) if rare else int(share * n)
+    k = min(k, n - 1) if side > 0 else max(k, 1)
+    chance = 10**-digits
+    limit = float((largest_rate if side > 0 else least_rate)(k, n, chance))
+    assert 0 < limit <= 1
+    if limit < 1:
+        assert log_tail(n, limit, k, side) <= mp.log(chance)
+    closer = limit * (1 - side * 1e-6)
+    assert not 0 < closer < 1 or log_tail(n, closer, k, side) > mp.log(chance) - 1e-6
+
+
+@given(st.floats(-7, 13))
+def test_a_normal_quantile_meets_its_log_probability(size):
+    """From log 1/2 to -10^13, where SciPy's inverse errs by thousands of units."""
+    log_p = -math.log(2) - math.exp(size * math.log(10))
+    z = float(normal_quantile(log_p))
+    with mp.workdps(60):
+        exact = ref.quantile(mp.mpf(log_p))
+        assert abs(z - exact) <= 32 * UNIT * (1 + abs(z))
+
+
+@given(st.floats(0.01, 1000), st.floats(1e-3, 1e6))
+def test_a_tail_of_student_meets_mpmath(degrees, x):
+    with mp.workdps(40):
+        d = mp.mpf(degrees)
+        truth = mp.betainc(d / 2, 0.5, 0, d / (d + mp.mpf(x) ** 2), regularized=True) / 2
+    assert abs(student_tail(degrees, x) - truth) <= 1e-12 * truth + 1e-300

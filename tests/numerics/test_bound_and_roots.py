@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+import neyman as ny
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect, bisect_integers, falls_to, least
@@ -341,3 +342,31 @@ def test_bisection_of_whole_numbers_finds_the_last_that_holds(place, room, risin
         lambda k: step * k <= step * place, place - step * (room // 3), place + step * room
     )
     assert last == place
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, int, F])
+def test_the_ends_of_a_bound_are_python_floats(kind):
+    bound = Bound(kind(1), kind(2))
+    assert type(bound.lower) is type(bound.upper) is float
+    third = Bound(F(1, 3), F(1, 3))
+    assert third.lower < F(1, 3) < third.upper
+
+
+@pytest.mark.parametrize("text", ["0.5", "1/2"])
+def test_every_constructor_reads_a_budget_or_a_size_given_as_text(text):
+    """And means the same exact number by it."""
+    half = F(1, 2)
+    makers = [
+        ny.pure, ny.gdp, ny.zcdp, ny.Laplace, ny.Gaussian, ny.DiscreteLaplace, ny.DiscreteGaussian,
+        ny.RandomizedResponse, ny.ExponentialMechanism, ny.InverseSensitivity, ny.Staircase,
+        ny.RoundedGaussian, ny.ReportNoisyMax, ny.total_variation,
+        lambda x: ny.SparseVector(threshold_scale=x, query_scale=x, answers=1),
+        lambda x: ny.approximate(x, x), lambda x: ny.pbdp(x, x), lambda x: ny.tcdp(x, 5),
+        lambda x: ny.Laplace(1, x), lambda x: ny.Gaussian(1).subsample(rate=x),
+        lambda x: ny.RandomizedResponse(x, 4), lambda x: ny.UnaryEncoding(x, 4),
+        lambda x: ny.CategoryResponse(x, 4), lambda x: ny.HadamardResponse(x, 4),
+        lambda x: ny.DPSGD(n=100, batch=10, epochs=2, sigma=x),
+        lambda x: ny.at_most(x, level="0.05"),
+    ]  # fmt: skip
+    for make in makers:
+        assert make(text) == make(half), make

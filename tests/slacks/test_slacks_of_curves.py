@@ -22,7 +22,7 @@ from neyman.curves.profiles.profile import Interval
 from neyman.curves.tradeoff.enclosure import _by_values, _down, _half, _last_corner, _Places, _up
 from neyman.curves.tradeoff.float_polygon import after_rounded
 from neyman.curves.tradeoff.loss_tails import _laplace_tails, _normal_tails
-from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance
+from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance_by_moments
 from neyman.curves.tradeoff.piecewise_linear import Polygon, after, hull, rounded
 from neyman.curves.tradeoff.queries import epsilon_at, pbdp_delta, settled
 from neyman.curves.tradeoff.symmetry import conjugate
@@ -137,14 +137,14 @@ class Coin:
 
 
 @needed(
-    "curves/tradeoff/loss_variable.py:_variance",
+    "curves/tradeoff/loss_variable.py:_variance_by_moments",
     "curves/divergences/divergence.py:exponentials",
     but=(0, 2),
 )
 def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
     for (middle,) in numbers(10, 20, (-900.0, 900.0)):
-        mean = ny.Bound(middle, middle, "upper", "")
-        low, high = _variance(cast("Composition", Coin(middle)), mean)
+        coin = cast("Composition", Coin(middle))
+        low, high = _variance_by_moments(coin, (middle, middle))
         yield low <= 1 <= high
 
 

@@ -26,7 +26,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import directed
 from neyman.numerics.relation import Relation, unified
-from neyman.numerics.rounding import below
+from neyman.numerics.rounding import below, down
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -236,15 +236,15 @@ class ManyRuns(Evidence):
 
     def power_at_least(self, level: float) -> float:
         """Return a lower bound on the best test's power at this level, in one of both orders."""
-        at = check.probability("level", level)
+        at = Fraction(check.probability("level", level))
         best = at
         for a, b in self.points:
-            for alarm, miss in ((a, b), (b, a)):
+            for alarm, miss in ((Fraction(a), Fraction(b)), (Fraction(b), Fraction(a))):
                 if at <= alarm:
-                    best = max(best, at * (1 - miss) / alarm * (1 - 8 * UNIT))
+                    best = max(best, at * (1 - miss) / alarm if alarm else 1 - miss)
                 else:
-                    best = max(best, 1 - miss * (1 - at) / (1 - alarm) - 8 * UNIT)
-        return best
+                    best = max(best, 1 - miss * (1 - at) / (1 - alarm))
+        return below(best)
 
     @property
     def best_case(self) -> ManyRuns:
@@ -329,9 +329,11 @@ class OneRun(Evidence):
         """
         at = check.probability("level", level)
         epsilons, deltas = self._refuted_pairs
-        ups, downs = np.exp(epsilons[:-1]), np.exp(-epsilons[:-1])
-        powers = [*(ups * at + deltas[1:]), *(1 - downs * (1 - at - deltas[1:]))]
-        return max(at, min(1.0, min(powers) * (1 - 1e-12)))
+        e, most = epsilons[:-1], at + deltas[1:]
+        # The second is 1 - e^-e (1 - most), as a sum of positive terms: a difference would be
+        # rounded by more than a tiny power.
+        powers = [*(np.exp(e) * at + deltas[1:]), *(-np.expm1(-e) + np.exp(-e) * most)]
+        return max(at, min(1.0, down(float(min(powers)) * (1 - 1e-12))))
 
     @cached_property
     def _refuted_pairs(self) -> tuple[Array, Array]:

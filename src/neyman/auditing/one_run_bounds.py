@@ -159,7 +159,8 @@ class Guesses:
             return 0.0
         if a == 1:  # all guesses are correct: the largest mu that floats distinguish
             return 40.0
-        return float(ndtri(t * a * part) - ndtri(t * (1 - a) * part)) * (1 + 1e-12)
+        first, last = float(ndtri(t * a * part)), float(ndtri(t * (1 - a) * part))
+        return first - last + NORMAL_RELATIVE_ERROR * (1 + abs(first) + abs(last))
 
 
 def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) -> float:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import betaincinv, betaln, gammaln
+from scipy.special import betainc, betaincinv, betaln, gammaln
 
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -171,6 +171,8 @@ def _chance_of_any(trials: int, each: float) -> float:
     """Return the probability that any limit is below its rate, if each has chance ``each``."""
     i = np.arange(1, trials + 1)
     beyond = betaincinv(trials - i + 1.0, i, each)  # 1 - u_i, accurate even if tiny
+    if not np.allclose(betainc(trials - i + 1.0, i, beyond), each, rtol=1e-10, atol=0):
+        return min(trials * each, 1.0)  # SciPy's inverse is off
     limits = 1 - beyond
     logs = gammaln(np.arange(trials + 3.0))  # logs[k] = log((k - 1)!)
     above = np.log(beyond)

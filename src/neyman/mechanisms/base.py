@@ -77,6 +77,9 @@ class Mechanism(Description):
     RELATION: ClassVar[str]
     """The neighboring relation of all mechanisms of this type, if they have the same relation."""
 
+    OWN_STEPS: ClassVar[bool] = False
+    """True if a run has steps of its own, and says which records take part in them."""
+
     def __init_subclass__(cls) -> None:
         """Refuse the name of one of Neyman's mechanisms, because JSON would confuse the two."""
         module = MODULES.get(cls.__name__, cls.__module__)
@@ -318,6 +321,21 @@ class Mechanism(Description):
         except (TypeError, ValueError) as error:
             raise ValueError(f"text = {text!r} must be JSON text of a mechanism: {error}") from None
         return Mechanism.from_dict(description)
+
+
+def check_one_step(mechanism: Mechanism, scheme: str) -> None:
+    """Refuse a mechanism with steps of its own: the scheme would run all of them on each batch.
+
+    Raises:
+        ValueError: the mechanism, or a part of it, has such steps.
+    """
+    for leaf, _ in mechanism.leaves:
+        if leaf.OWN_STEPS:
+            raise ValueError(
+                f"mechanism = {leaf!r} has steps of its own, and {scheme} would run all of them on "
+                "each batch; if a batch is one step, describe the whole run by ny.DPSGD(n=, "
+                "batch=, epochs=, sigma=, sampling=, strategy=)"
+            )
 
 
 @dataclass(frozen=True, repr=False)

@@ -68,6 +68,7 @@ def probability(name: str, value: object) -> float | Fraction:
 
     A smaller probability could underflow to 0, and a non-private mechanism would seem private.
     """
+    value = check.plain(name, value)
     near, given = check.probability(name, value), cast("Fraction", value)
     if (given > 0 and near < LIMITS.least_share) or given < 0 or given > 1:
         raise ValueError(f"{name} = {value!r} must be 0, or from {LIMITS.least_share:g} to 1")
@@ -76,11 +77,13 @@ def probability(name: str, value: object) -> float | Fraction:
 
 def positive(name: str, value: object) -> float | Fraction:
     """Return the checked ``value``, a number above 0."""
+    value = check.plain(name, value)
     check.positive(name, value)
     return check.number(name, value)
 
 
 def _non_negative(name: str, value: object) -> float | Fraction:
+    value = check.plain(name, value)
     check.non_negative(name, value)
     return check.number(name, value)
 

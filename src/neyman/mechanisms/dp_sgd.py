@@ -158,6 +158,8 @@ class DPSGD(StandIn):
     2024 (users); [SA-9].
     """
 
+    OWN_STEPS = True
+
     n: int = field(metadata=COUNT)
     batch: int = field(metadata=COUNT)
     sigma: float | Fraction = field(metadata=POSITIVE)

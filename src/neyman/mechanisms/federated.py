@@ -105,6 +105,8 @@ class Federated(StandIn):
     client_rate: float | Fraction = field(default=1, metadata=PROBABILITY)
     records: int | None = field(default=None, metadata=COUNT)
     record_rate: float | Fraction = field(default=1, metadata=PROBABILITY)
+    OWN_STEPS = True
+
     sigma: float | Fraction = field(metadata=POSITIVE)
     rounds: int = field(metadata=COUNT)
     protects: str = "record"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
@@ -66,9 +67,11 @@ class GaussianMixture(Mechanism):
         sensitivities: Iterable[float | Fraction],
         probabilities: Iterable[float | Fraction],
     ) -> None:
+        sigma = cast("float | Fraction", check.plain("sigma", sigma))
         check.positive("sigma", sigma)
         shifts = tuple(
-            check.number("sensitivities", c) for c in check.several("sensitivities", sensitivities)
+            check.number("sensitivities", check.plain("sensitivities", c))
+            for c in check.several("sensitivities", sensitivities)
         )
         shares = tuple(
             probability("probabilities", p) for p in check.several("probabilities", probabilities)

@@ -87,6 +87,7 @@ class LastIterate(Mechanism):
     """Represent noisy gradient descent if the attacker sees only the last iterate."""
 
     RELATION = "replace-one"
+    OWN_STEPS = True
 
     n: int
     sigma: float | Fraction

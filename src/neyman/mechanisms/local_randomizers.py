@@ -56,8 +56,8 @@ class Encoding(Mechanism):
     categories: int = field(default=2, metadata=integer(2, LIMITS.categories))
 
     def __post_init__(self) -> None:
-        check.positive("epsilon", self.epsilon)
         super().__post_init__()
+        check.positive("epsilon", self.epsilon)
         if self.epsilon > LIMITS.epsilon:
             raise ValueError(f"epsilon = {self.epsilon!r} must be at most {LIMITS.epsilon}")
 

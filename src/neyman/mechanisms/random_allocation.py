@@ -10,7 +10,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
 from neyman.curves.losses.random_allocation import allocated
-from neyman.mechanisms.base import Mechanism, bracketed
+from neyman.mechanisms.base import Mechanism, bracketed, check_one_step
 from neyman.mechanisms.description import form, integer
 from neyman.numerics.rounding import below
 
@@ -45,6 +45,7 @@ class RandomAllocation(Mechanism):
     """
 
     RELATION = "add-remove"
+    OWN_STEPS = True
 
     mechanism: Mechanism
     batches: int = field(metadata=integer(1, MAX_BATCHES))
@@ -52,6 +53,7 @@ class RandomAllocation(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_one_step(self.mechanism, "random allocation")
         if self.times > self.batches:
             raise ValueError(
                 f"times = {self.times} must be at most batches = {self.batches}: a record is in a "

@@ -31,10 +31,11 @@ from neyman.curves.losses.subsampled import (
 )
 from neyman.curves.losses.user_pair import resting_on, user_pairs
 from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.base import Composed, Mechanism, bracketed
+from neyman.mechanisms.base import Composed, Mechanism, bracketed, check_one_step
 from neyman.mechanisms.description import COUNT, PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
+from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.numerics.relation import Neighboring
 
 MAX_USER_RECORDS = 1000  # per user: the mixture has one normal distribution for each
@@ -232,12 +233,14 @@ class ShuffledBatches(Mechanism):
     """
 
     RELATION = "replace-one"
+    OWN_STEPS = True
 
     mechanism: Mechanism
     batches: int = field(metadata=integer(1))
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_one_step(self.mechanism, "a pass over shuffled batches")
         _check_replaced(self.mechanism, "a pass over shuffled batches")
         self.losses()
 
@@ -288,8 +291,15 @@ def subsampled(
 def _single_sum(mechanism: Mechanism) -> Composition:
     """Return the mechanism's only sum of losses.
 
-    Refuse several sums, and losses that are known only by a bound.
+    Refuse several sums, losses that are known only by a bound, and streams.
     """
+    for leaf, _ in mechanism.leaves:
+        if isinstance(leaf, MatrixMechanism) and leaf.strategy.steps > 1:
+            raise ValueError(
+                f"mechanism = {leaf!r} is a stream, and one sample would be drawn for all of it. "
+                "If each step has its own sample, use ny.DPSGD(strategy=). For one sample, "
+                "subsample ny.Gaussian(m.sigma / m.shift()), which has the curve of the stream m"
+            )
     composition, *more = mechanism.losses()
     if more:
         # The shift may depend on the other records in the sample, so no shift dominates.

@@ -99,7 +99,7 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
     if short * long <= work:
         charge(CALL + 0.4 * short * long)
-        weight, roundings = _direct_sums(*sorted((a.weight, b.weight), key=len))
+        weight, roundings = direct_sums(*sorted((a.weight, b.weight), key=len))
         relative += roundings * UNIT * (1 + relative)  # [ES-2]
     else:
         size = short + long - 1
@@ -119,7 +119,7 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     return Atoms(a.step, offset, start, weight, log_scale, tail, relative, absolute, place)
 
 
-def _direct_sums(short: Array, long: Array) -> tuple[Array, int]:
+def direct_sums(short: Array, long: Array) -> tuple[Array, int]:
     """Return a convolution, and the most roundings of an entry: in a block, and of blocks [ES-2].
 
     A block of 4 sqrt(n) of n terms hardly takes longer than all terms together.

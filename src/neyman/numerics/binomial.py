@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import scipy.special  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import betainc
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import bisect
 
 
 def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
@@ -108,3 +112,71 @@ def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
     outside = (high < n * p) | (low > n * p)
     deviance = divergence(x, n * p) + divergence(n - x, n * q)
     return np.where(outside, -np.maximum(deviance * (1 - 1e-9) - 1e-9, 0.0), 0.0)
+
+
+def least_rate(counts: Array | float, trials: Array | float, chance: float) -> Array:
+    """Return lower limits p on binomial rates: P(Bin(trials, p) >= count) <= ``chance``."""
+    return _rate(counts, trials, chance, -1)
+
+
+def largest_rate(counts: Array | float, trials: Array | float, chance: float) -> Array:
+    """Return upper limits p on binomial rates: P(Bin(trials, p) <= count) <= ``chance``."""
+    return _rate(counts, trials, chance, 1)
+
+
+def _rate(counts: Array | float, trials: Array | float, chance: float, side: int) -> Array:
+    """Return limits on binomial rates, below (side -1) or above (1).
+
+    SciPy's inverse only proposes them: for small chances, it is far off or NaN. Its forward
+    function decides, which errs by less than 1e-9 of itself.
+    """
+    special: Any = scipy.special
+    shape = np.broadcast_shapes(np.shape(counts), np.shape(trials))
+    k, n = (np.broadcast_to(np.asarray(v, float), shape).ravel() for v in (counts, trials))
+    certain = k <= 0 if side < 0 else k >= n  # the limit is 0 or 1
+    tail, inverse = (
+        (special.betainc, special.betaincinv)
+        if side < 0
+        else (special.betaincc, special.betainccinv)
+    )
+    a, b = (k, n - k + 1) if side < 0 else (k + 1, n - k)
+    a, b = np.where(certain, 1.0, a), np.where(certain, 1.0, b)
+
+    def holds(p: Array, at: Array) -> Array:
+        return tail(a[at], b[at], p) * (1 + 1e-9) <= chance
+
+    every = np.ones(len(a), bool)
+    with np.errstate(all="ignore"):
+        limit = np.clip(np.nan_to_num(inverse(a, b, chance)) * (1 + side * 1e-10), 0.0, 1.0)
+    near = ~holds(np.minimum(limit * (1 - side * 1e-8), 1.0), every)
+    lost = ~((limit > 0) & holds(limit, every) & near | certain)
+    if lost.any():  # bisect log p, for a lower limit from a union bound
+        n = a + b - 1
+        safe = math.log(chance) / a[lost] - np.log(n[lost]) - 1e-9 if side < 0 else 0.0 * a[lost]
+        other = 0.0 * safe if side < 0 else safe - 745.0
+        for _ in range(64):
+            middle = (safe + other) / 2
+            good = holds(np.exp(middle), lost)
+            safe, other = np.where(good, middle, safe), np.where(good, other, middle)
+        limit[lost] = np.minimum(np.exp(safe) * (1 + side * 1e-13), 1.0)
+    return np.where(certain, max(side, 0), limit).reshape(shape)
+
+
+def student_tail(degrees: float, x: float) -> float:
+    """Return P(T > x), x >= 0, for Student's T, within 1e-12. SciPy's stdtr errs by 1e-9."""
+    square = x * x
+    if x < 1:
+        return (1 - float(betainc(0.5, degrees / 2, square / (degrees + square)))) / 2
+    return float(betainc(degrees / 2, 0.5, degrees / (degrees + square))) / 2
+
+
+def student_quantile(degrees: float, tail: float) -> float:
+    """Return an x with P(T > x) <= ``tail`` for Student's T, close to the least; tail below 1/2."""
+    if not degrees > 0:
+        return math.inf
+    high = 1.0
+    while student_tail(degrees, high) > tail * (1 - 1e-12):
+        high *= 2
+    low = 0.0 if high == 1 else high / 2
+    enough = tail * (1 - 1e-12)
+    return bisect(lambda x: student_tail(degrees, x) <= enough, high, low, tolerance=1e-15)[0]

@@ -109,6 +109,11 @@ def exact(name: str, value: object) -> Fraction:
     raise kind(f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'")
 
 
+def plain(name: str, value: object) -> object:
+    """Return text such as "0.1" or "3/7" as an exact number, and any other value unchanged."""
+    return exact(name, value) if isinstance(value, str) else value
+
+
 def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:
     """Return ``values`` as a list in order. Refuse scalars, text, sets, and mappings."""
     items = cast("Iterable[object]", values)

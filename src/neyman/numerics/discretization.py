@@ -15,14 +15,14 @@ first order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
 from neyman.numerics.operations import CALL, cells, charge
 
 ATOM_OPERATIONS = 100.0  # operations for each moved atom
@@ -87,7 +87,11 @@ def spread(dots: Discretization, step: float) -> Atoms:
             dots.weight * up * np.exp(dots.tilt * (step - inside)),
         ]
     )
-    return _gather_weights(np.concatenate([index, index + 1]), weight, step, dots)
+    # Weights that underflow are omitted, because such floats lose digits.
+    share = np.concatenate([1 - up, up]) * (np.concatenate([dots.weight, dots.weight]) > 0)
+    lost = LEAST_WEIGHT * float(np.count_nonzero((share > 0) & (weight < LEAST_WEIGHT)))
+    atoms = _gather_weights(np.concatenate([index, index + 1]), weight, step, dots)
+    return replace(atoms, tail=atoms.tail + lost)
 
 
 def contract(dots: Discretization, step: float) -> Atoms:

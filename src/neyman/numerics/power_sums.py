@@ -64,7 +64,7 @@ def power_sums(
         return Discretization(
             loss, np.ones(1), tilt, tilt * float(loss[0]), 0.0, 4 * UNIT, count * place
         )
-    counts = _window(value, p, count, tilt) if len(value) == 2 else _simplex(count, len(value))
+    counts = _window(value, p, count, tilt) if len(value) == 2 else simplex(count, len(value))
     log_weight = np.full(len(counts), float(slow(np.array([count]))[0]))
     deviation = np.zeros(len(counts))
     for j, y in enumerate(count * p):
@@ -116,7 +116,7 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     return longest
 
 
-def _simplex(count: int, values: int) -> NDArray[np.int64]:
+def simplex(count: int, values: int) -> NDArray[np.int64]:
     """Return all ways to write ``count`` as a sum of ``values`` counts, shape (ways, values)."""
     places = count + values - 1
     rows = math.comb(places, values - 1)

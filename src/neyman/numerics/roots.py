@@ -6,6 +6,7 @@ end is safe. `zero` and `least` return approximate places.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
@@ -54,6 +55,17 @@ def bisect(
         inside, outside = (place, outside) if holds(place) else (inside, place)
         asked += 1
     return inside, outside
+
+
+def grown(x: float, holds: Callable[[float], bool]) -> float:
+    """Return ``x`` or the first larger number, by growing steps, at which a condition holds.
+
+    It checks the result of an inverse function by the function itself. NaN becomes infinite.
+    """
+    step = 2.0**-50
+    while x < math.inf and not holds(x):
+        x, step = x + step * max(abs(x), step), 2 * step
+    return x if x == x else math.inf
 
 
 def bisect_integers(holds: Callable[[int], bool], inside: int, outside: int) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction as F
 from types import SimpleNamespace
 
 import mpmath as mp
@@ -571,3 +572,15 @@ def test_blocks_of_changed_records_have_their_binomial_masses_at_any_size():
         mass = mean_affinity(guarantee, n, 5 / n, blocks=60)
         assert mass <= truth
         assert mass >= truth * (1 - 1e-8)
+
+
+@pytest.mark.parametrize("epsilon", ["1e-140", "1e-20", "1e-10", "1e-9", "1e-8", "1e-6", "0.001"])
+def test_no_affinity_of_a_tiny_budget_is_that_of_perfect_privacy(epsilon):
+    """1 - sech^2(epsilon / 2) is below the last digit of 1, and still above 0."""
+    bound = ny.pure(epsilon).affinity()
+    with mp.workdps(400):
+        assert F(bound.lower) < 1 - F(epsilon) ** 2 / 4
+        truth = mp.sech(mp.mpf(epsilon) / 2) ** 2
+        assert mp.mpf(bound.lower) <= truth <= mp.mpf(bound.upper)
+    assert ny.perfect().affinity().lower == 1
+    assert ny.gdp(epsilon).affinity().lower < 1

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.tradeoff import loss_tails
 from neyman.numerics.bound import Bound
@@ -367,3 +368,28 @@ def test_a_curve_of_several_pairs_or_without_a_law_is_refused():
     for x in (math.nan, math.inf):
         with pytest.raises(ValueError, match="x ="):
             ny.gdp(1).loss.cdf(x)
+
+
+@pytest.mark.parametrize("scale", ["1e-2", "3311/65536", "0.3", "5", "1e6", "1e60"])
+def test_the_variance_of_steep_and_of_flat_integer_noise_is_a_sum(scale):
+    """Where no moment at a computable order says anything: against 100 digits."""
+    with mp.workdps(100):
+        law = ref.discrete_laplace(F(scale), 1)
+        mean = mp.fsum(v * p for v, p in law.items())
+        truth = mp.fsum(p * (v - mean) ** 2 for v, p in law.items())
+        bound = ny.DiscreteLaplace(scale).tradeoff().loss.variance
+        assert ref.holds(bound, truth)
+        assert bound.upper <= truth * (1 + 1e-9)
+        thrice = (ny.DiscreteLaplace(scale) * 3).tradeoff().loss.variance
+        assert ref.holds(thrice, 3 * truth)
+
+
+@pytest.mark.parametrize("scale", ["1e3", "1e20", "1e60", "1e100"])
+def test_divergences_of_tiny_losses_are_within_those_of_pure_privacy(scale):
+    """D_a is at most a epsilon^2 / 2 where K has no digits."""
+    epsilon = 1 / F(scale)
+    for noise in (ny.Laplace(F(scale)), ny.DiscreteLaplace(scale)):
+        for order in (1, 1.5, 2, 32):
+            bound = noise.tradeoff().renyi(order)
+            assert 0 <= bound.lower <= bound.upper
+            assert bound.upper <= F(order) * epsilon**2 / 2 * F(10001, 10000)

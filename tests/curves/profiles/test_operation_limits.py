@@ -23,7 +23,7 @@ from neyman.numerics.operations import (
     question_meter,
     reserve,
 )
-from neyman.numerics.power_sums import _simplex
+from neyman.numerics.power_sums import simplex
 
 MECHANISMS = {
     "samples": lambda: ny.Gaussian(1).subsample(rate=0.01) * 300,
@@ -177,7 +177,7 @@ def test_like_parts_in_groups_hold_the_sum_between(groups):
 def test_all_ways_of_a_sum_are_listed_in_order():
     for count, values in product(range(5), range(1, 6)):
         ways = [w for w in product(range(count + 1), repeat=values) if sum(w) == count]
-        assert _simplex(count, values).tolist() == [list(w) for w in ways]
+        assert simplex(count, values).tolist() == [list(w) for w in ways]
 
 
 SLOW = [

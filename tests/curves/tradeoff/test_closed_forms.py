@@ -138,3 +138,17 @@ def test_a_power_of_zero_is_perfect_privacy_for_every_family():
 def test_a_gaussian_parameter_too_small_for_its_square_is_refused_or_counted():
     with pytest.raises(ValueError, match="mu"):
         ny.gdp(1e-200)
+
+
+@pytest.mark.parametrize("exponent", [-149, -122, -90, -40, -17, -9, -3])
+def test_the_logarithm_of_a_tiny_delta_contains_its_formula(exponent):
+    """The rounding of a logarithm grows with it: at 0 and near the largest loss."""
+    for digit in range(1, 10):
+        size = F(digit) * F(10) ** exponent
+        with mp.workdps(400):
+            x = ref.exact(size)
+            mu = mp.mpf(float(size))
+            assert ref.holds(ny.gdp(float(size)).log_delta(0), mp.log(mp.erf(mu / mp.sqrt(8))))
+            laplace = -mp.expm1(-x / 2)
+            assert ref.holds(ny.Laplace(1 / size).tradeoff().log_delta(0), mp.log(laplace))
+            assert ref.holds(ny.pure(size).log_delta(0), mp.log(mp.tanh(x / 2)))

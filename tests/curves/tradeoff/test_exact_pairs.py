@@ -8,6 +8,8 @@ from fractions import Fraction as F
 
 import mpmath as mp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
@@ -111,6 +113,90 @@ def test_gdp_of_many_responses_never_falls_below_the_largest_gap(count):
     assert mu.upper >= truth
     assert mu.lower <= truth
     assert not f >= ny.gdp(float(truth) * 0.99)
+
+
+def power_of(masses, step, count):
+    """The law of the sum of ``count`` losses, given the masses of multiples of ``step``."""
+    total = {0: mp.mpf(1)}
+    for _ in range(count):
+        sums: dict[int, mp.mpf] = {}
+        for a, p in total.items():
+            for b, q in masses.items():
+                sums[a + b] = sums.get(a + b, mp.mpf(0)) + p * q
+        total = sums
+    return {k * step: p for k, p in total.items()}
+
+
+def response_law(epsilon, categories, count):
+    e = mp.exp(ref.exact(epsilon))
+    total = e + categories - 1
+    masses = {1: e / total, 0: (categories - 2) / total, -1: 1 / total}
+    return power_of(masses, ref.exact(epsilon), count)
+
+
+def between_law(a, b, count):
+    """The law of ``count`` draws from (a, 1 - a) against (b, 1 - b)."""
+    x, y = ref.exact(a), ref.exact(b)
+    rare, usual = mp.log(x / y), mp.log((1 - x) / (1 - y))
+    return {
+        k * rare + (count - k) * usual: mp.binomial(count, k) * x**k * (1 - x) ** (count - k)
+        for k in range(count + 1)
+    }
+
+
+RARE = F(1, 10**20), F(1, 10**30)
+
+
+@pytest.mark.parametrize(
+    ("f", "law"),
+    [
+        ((ny.RandomizedResponse(3, 1000) * 150).tradeoff(), (F(3), 1000, 150)),
+        ((ny.RandomizedResponse(3, 10**6) * 60).tradeoff(), (F(3), 10**6, 60)),
+        ((ny.RandomizedResponse(F("6.9"), 10**6) * 99).tradeoff(), (F("6.9"), 10**6, 99)),
+        ((ny.RandomizedResponse(1000, 5) * 30).tradeoff(), (F(1000), 5, 30)),
+        ((ny.RandomizedResponse(F("1e-4"), 10**9) * 40).tradeoff(), (F("1e-4"), 10**9, 40)),
+        (ny.between([RARE[0], 1 - RARE[0]], [RARE[1], 1 - RARE[1]]) ** 20, (*RARE, 20)),
+        (ny.between([RARE[1], 1 - RARE[1]], [RARE[0], 1 - RARE[0]]) ** 20, (*RARE[::-1], 20)),
+    ],
+)
+def test_no_corner_is_lost_whose_mass_is_below_the_floats(f, law):
+    build = between_law if isinstance(law[1], F) else response_law
+    mu = f.gdp()
+    with mp.workdps(60):
+        truth = ref.mu(build(*law))
+        assert mu.lower <= truth <= mu.upper
+        assert mu.upper - truth <= max(1e-10 * truth, 2e-12)
+    assert not f >= ny.gdp(mu.lower * (1 - 1e-6))
+    assert not ny.gdp(mu.lower * (1 - 1e-6)).admits(f)
+    assert ny.gdp(mu.upper).admits(f)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(-150, 0), min_size=2, max_size=3), st.integers(0, 10**6)),
+        min_size=1, max_size=2,
+    ),
+    st.integers(1, 6),
+)  # fmt: skip
+def test_gdp_of_products_of_pairs_with_masses_of_any_size(parts, count):
+    """Masses 10^k, whose products are often below the floats, enumerated in 60 digits."""
+    f, laws = None, []
+    for exponents, seed in parts:
+        p = [F(10) ** k for k in exponents]
+        turn = seed % len(p)
+        q = p[turn:] + p[:turn]
+        p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
+        one = ny.between(p, q) ** count
+        f = one if f is None else f @ one
+        law = {}
+        for x, y in zip(p, q, strict=True):
+            v = mp.log(ref.exact(x) / ref.exact(y))
+            law[v] = law.get(v, mp.mpf(0)) + ref.exact(x)
+        laws += [law] * count
+    truth, mu = ref.mu(ref.together(*laws)), f.gdp()
+    assert mu.lower <= truth <= mu.upper
+    assert mu.upper - mu.lower <= 1e-10 * (1 + mu.upper)
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [("1e-4", 10**6), ("1e-8", 10**9), ("0.001", 1)])

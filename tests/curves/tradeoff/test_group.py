@@ -216,3 +216,22 @@ def test_what_others_state_is_refused():
 
     with pytest.raises(ValueError, match="statement"):
         ny.between(stats.norm(0), stats.norm(1)).group(2)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "size"),
+    [
+        (ny.Laplace(1), 700),
+        (ny.DiscreteLaplace(F(3017, 16384)) * 200, 2),
+        (ny.Laplace(2) + ny.RandomizedResponse(3), 40),
+        (ny.DiscreteLaplace(F(1, 40)), 100),
+    ],
+)
+def test_a_group_of_a_pure_mechanism_stays_pure(mechanism, size):
+    """No end is infinite: size times the largest loss holds at every delta."""
+    f = mechanism.tradeoff()
+    most = size * f.exact_pure()
+    for delta in (0.0, 1e-300, 1e-6, 0.0115):
+        epsilon = f.group(size).epsilon(delta)
+        assert epsilon.lower <= most
+        assert epsilon.upper <= float(most) * (1 + 1e-9)

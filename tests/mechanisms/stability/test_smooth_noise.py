@@ -229,3 +229,16 @@ def test_a_mechanism_on_small_data_stays_within_its_epsilon_and_delta():
 def test_bad_arguments_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         ny.SmoothNoise(*arguments)
+
+
+@pytest.mark.parametrize("miss", ["0.9", "1/20", "1e-9", "1e-17", "1e-100", "1e-300"])
+@pytest.mark.parametrize("degrees", [2.5, 3, 40])
+def test_a_margin_covers_as_often_as_stated_also_next_to_1(degrees, miss):
+    """The confidence is exact, and the tail is checked by mpmath."""
+    share = 1 - (1 - F(miss)) if miss != "0.9" else F(9, 10)
+    x = noise(degrees, 0.1, 1).margin(1, 1 - share)
+    with mp.workdps(60):
+        d = mp.mpf(degrees)
+        tail = mp.betainc(d / 2, 0.5, 0, d / (d + mp.mpf(x) ** 2), regularized=True)
+        target = mp.mpf(share.numerator) / share.denominator
+        assert target * (1 - mp.mpf("1e-6")) <= tail <= target

@@ -398,3 +398,22 @@ def test_a_half_width_of_large_noise_is_the_one_that_sums_give():
             reached = np.cumsum(weights)
             expected = np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1])
             assert half_width(sigma_squared, coverage) == expected
+
+
+@pytest.mark.parametrize("rest", [2.0**-53, 2.0**-50, 1e-12, 1e-9, 1e-4, 0.3])
+@pytest.mark.parametrize("sigma_squared", [Fraction(1, 9), Fraction(4), Fraction(10**4)])
+def test_a_half_width_next_to_certainty_is_the_least_that_covers(sigma_squared, rest):
+    """By sums from the far end in mpmath, for coverages that float sums cannot hold."""
+    coverage = 1 - rest
+    half, normal = (half_width(sigma_squared, coverage, rounded=r) for r in (False, True))
+    with mp.workdps(40):
+        s2 = mp.mpf(sigma_squared.numerator) / sigma_squared.denominator
+        reach = int(15 * mp.sqrt(s2)) + 30
+        weights = [mp.exp(-(mp.mpf(k) ** 2) / (2 * s2)) for k in range(reach)]
+        total = weights[0] + 2 * mp.fsum(weights[1:])
+        beyond = [2 * mp.fsum(weights[k + 1 :]) / total for k in (half - 1, half)]
+        assert beyond[1] <= 1 - mp.mpf(coverage)
+        assert half == 0 or beyond[0] > (1 - mp.mpf(coverage)) * (1 - 1e-6) - 1e-17
+        misses = [mp.erfc((k + 0.5) / mp.sqrt(2 * s2)) for k in (normal - 1, normal)]
+        assert misses[1] <= 1 - mp.mpf(coverage)
+        assert normal == 0 or misses[0] > (1 - mp.mpf(coverage)) * (1 - 1e-6)

@@ -104,7 +104,7 @@ class Guarantee:
 
         1 - B bounds the information about a fair bit in one report.
         """
-        bit = 1 - float(self.affinity(np.ones(1))[0])
+        bit = up(1 - float(self.affinity(np.ones(1))[0]))
         if len(self.approximate) > 1 and self.curve is not None:  # no closed form is exact
             bit = min(bit, up(1 - self.curve.affinity().lower))
         return bit

@@ -186,7 +186,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
         more = float(betainc(size + 1.0, n - size, share)) * UP if size < n else 0.0
         gain = (share * PACKING_DISTANCE / 2) ** 2
         for i, success in enumerate((packing_success, fano_success)):
-            error = gain * (1 - success(guarantee, count, size) - more)
+            error = gain * (1 - success(guarantee, count, size) - more - 4 * UNIT)
             best[i] = max(best[i], error * DOWN)
     return best[0], best[1]
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
-import scipy.special  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
@@ -19,17 +17,17 @@ from neyman.analysis.estimators.normal_noise import least_noise, normal_half_wid
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import largest_rate, least_rate
 from neyman.numerics.raw_values import as_floats, one_per_record
 from neyman.publishing.tables.estimates import standard_error
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the number of bins, and hold the error margin of intervals."""
+    """Limit the number of bins."""
 
     bins: int = 10**6
-    # More than the error of a binomial limit, 2e-8 up to 10^10 records.
-    relative_slack: float = 1e-7
 
 
 LIMITS = Limits()
@@ -108,9 +106,10 @@ def histogram(
                 ends = low / most, np.where(high < least, high / max(least, 1), 1.0)
         else:
             tail = miss / parts / 2
-            ends = _binomial_low(low, most, tail), _binomial_high(high, least, tail)
-        lower, upper = np.clip(ends[0], 0, 1) / widths, np.clip(ends[1], 0, 1) / widths
-        return fixed(lower), fixed(upper)
+            ends = least_rate(np.minimum(low, most), most, tail), largest_rate(high, least, tail)
+        # Both quotients and the width are rounded.
+        lower = np.clip(ends[0], 0, 1) / widths * (1 - 4 * UNIT)
+        return fixed(lower), fixed(np.clip(ends[1], 0, 1) / widths * (1 + 4 * UNIT))
 
     error = np.sqrt(share * (1 - share) / total + (deviation / total) ** 2) / widths
     worst = problem = None
@@ -144,16 +143,3 @@ def _counts(array: NDArray[Any], cuts: Floats) -> Lanes:
     values = np.nan_to_num(as_floats(array), nan=cuts[0], posinf=cuts[-1], neginf=cuts[0])
     places = np.clip(np.searchsorted(cuts, values, "right") - 1, 0, len(cuts) - 2)
     return np.bincount(places, minlength=len(cuts) - 1).astype(np.int64)
-
-
-def _binomial_low(counts: Floats, n: float, tail: float) -> Floats:
-    at = np.minimum(counts, n)
-    limit = betaincinv(np.maximum(at, 1), np.maximum(n - at + 1, 1), tail)
-    return np.where(at > 0, limit * (1 - LIMITS.relative_slack), 0.0)
-
-
-def _binomial_high(counts: Floats, n: float, tail: float) -> Floats:
-    at = np.clip(counts, 0, n)
-    special: Any = scipy.special
-    limit: Floats = special.betainccinv(at + 1, np.maximum(n - at, 1), tail)
-    return np.where(at < n, limit * (1 + LIMITS.relative_slack), 1.0)

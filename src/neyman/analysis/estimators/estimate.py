@@ -19,6 +19,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import below
 
 MIN_MISS_PROBABILITY = Fraction(1, 10**300)  # its logarithm is a finite float
 Number = float | NDArray[np.float64]
@@ -95,7 +96,7 @@ class Estimate:
             raise ValueError(f"confidence = {confidence!r} must be at most 1 - 1e-300")
         if about not in ("population", "data"):
             raise ValueError(f"about = {about!r} must be 'population' or 'data'")
-        return self.limits(float(1 - exact), about)
+        return self.limits(below(1 - exact), about)
 
     def tradeoff(self) -> Tradeoff:
         """Return the trade-off curve of this estimate alone."""

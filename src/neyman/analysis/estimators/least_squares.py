@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri, stdtrit
+from scipy.special import chdtrc, chdtri
 
 from neyman.analysis.training.clipping import grid_rows
+from neyman.numerics.binomial import student_quantile
 from neyman.numerics.relation import MOVES, Neighboring
+from neyman.numerics.roots import grown
 
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
@@ -168,7 +170,7 @@ def population_width(fit: Fit, rows: float, miss: float) -> Floats:
     """
     if math.isinf(fit.variance):
         return fit.standard_error
-    quantile = -float(stdtrit(rows - len(fit.center), miss / 2))
+    quantile = student_quantile(rows - len(fit.center), miss / 2)
     return quantile * fit.standard_error + fit.bias
 
 
@@ -181,7 +183,8 @@ def data_region(noisy: Floats, sigma: float, miss: float) -> tuple[Floats, Float
     a, c = noisy[:-1, :-1], noisy[:-1, -1]
     size = len(a)
     eigenvalues, basis = np.linalg.eigh(a)
-    limit = sigma * math.sqrt(float(chdtri(size, miss)) / 2) + math.sqrt(size * (size + 1)) / 2
+    square = grown(float(chdtri(size, miss)), lambda x: chdtrc(size, x) <= miss)
+    limit = sigma * math.sqrt(square / 2) + math.sqrt(size * (size + 1)) / 2
     k = (limit * LIMITS.rounding_factor) ** 2
     inner = eigenvalues**2 * (2 - LIMITS.rounding_factor) - 2 * k
     if inner.min() <= 0:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
@@ -18,6 +17,8 @@ from neyman.analysis.estimators.normal_noise import least_noise, normal_half_wid
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import largest_rate, least_rate
 from neyman.numerics.raw_values import as_floats, one_per_record
 
 
@@ -327,10 +328,7 @@ class _SurvivalCounts:
             records = np.clip(np.nan_to_num(records, nan=everyone), stay, everyone)
             good, bad = records * value, records * (1 - value)
             with np.errstate(all="ignore"):
-                if side < 0:
-                    end = np.where(good > 0, betaincinv(good, bad + 1, share / 2), 0.0)
-                else:
-                    end = np.where(bad > 0, betaincinv(good + 1, bad, 1 - share / 2), 1.0)
+                end = (least_rate if side < 0 else largest_rate)(good, good + bad, share / 2)
             ends.append(np.nan_to_num(end, nan=0.0 if side < 0 else 1.0))
         hidden = self._hidden()
         return _monotone_ends(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
@@ -356,8 +354,10 @@ class _SurvivalCounts:
         # The curve is between two cases: all censorings before the events, or all after them.
         first = np.maximum(least - most_censored, 0.0)
         with np.errstate(all="ignore"):
-            lower = np.where(first > most_events, 1 - most_events / first, 0.0)
-            upper = np.where(most > least_events, 1 - least_events / most, 0.0)
+            # The factors cover the roundings of a quotient and of a product.
+            lower = np.where(first > most_events, (first - most_events) / first, 0.0)
+            upper = np.where(most > least_events, (most - least_events) / most, 0.0)
+            lower, upper = lower * (1 - 8 * UNIT), upper * (1 + 8 * UNIT)
         upper = np.where(least_events > 0, upper, 1.0)
         return _monotone_ends(np.cumprod(lower, dtype=float), np.cumprod(upper, dtype=float))
 

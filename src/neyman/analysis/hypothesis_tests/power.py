@@ -8,23 +8,22 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from neyman.analysis.hypothesis_tests.arguments import LIMITS as TEST_LIMITS
 from neyman.analysis.hypothesis_tests.arguments import inside
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.arrays import generator_of
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import largest_rate, least_rate
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.roots import bisect_integers
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Hold the error margin of an interval, and limit the simulations."""
+    """Limit the simulations."""
 
-    # Relative, of the ends of an interval: more than SciPy's errors up to 1e6 releases.
-    relative_slack: float = 1e-6
     simulations: int = 10**6
 
 
@@ -58,21 +57,16 @@ class SimulatedPower:
     @property
     def lower(self) -> float:
         """Return the lower end of the interval."""
-        return 1 - self._largest_acceptance(self.simulations - self.rejected)
+        return float(least_rate(self.rejected, self.simulations, self._miss))
 
     @property
     def upper(self) -> float:
         """Return the upper end of the interval."""
-        return self._largest_acceptance(self.rejected)
+        return float(largest_rate(self.rejected, self.simulations, self._miss))
 
-    def _largest_acceptance(self, count: int) -> float:
-        """Return the upper confidence limit of the power after ``count`` rejections."""
-        if count == self.simulations:
-            return 1.0
-        miss = (1 - self.confidence) / 2
-        # The complement is accurate even if the probability of a miss is small.
-        rest = float(betaincinv(self.simulations - count, count + 1.0, miss))
-        return min((1 - rest) * (1 + LIMITS.relative_slack), 1.0)
+    @property
+    def _miss(self) -> float:
+        return (1 - self.confidence) / 2 * (1 - 2 * UNIT)
 
     def __repr__(self) -> str:
         low, high = directed(self.lower, 3, up=False), directed(self.upper, 3, up=True)

@@ -27,6 +27,7 @@ class Limits:
     terms: float = 1e5  # most terms of K at an order
     order_tries: int = 40  # tries for the size of orders near 0
     largest_moment: float = 10.0  # largest E cosh(r X) - 1
+    rounding_share: float = 1e-6  # relative error of K from which a proven rho is asked
 
 
 LIMITS = Limits()
@@ -91,6 +92,8 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         return 0.0, proven()
     # D_a is at most the largest loss, and never negative.
     high = min(value + error, up(float(c.supremum), 2))
+    if not c.infinite and error > LIMITS.rounding_share * value:  # a tiny K has no digits
+        high = min(high, proven())
     return min(max(value - error, 0.0), high), high
 
 

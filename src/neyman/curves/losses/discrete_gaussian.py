@@ -8,7 +8,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri_exp
 
 from neyman.curves.losses.gaussian import REACH_DEVIATIONS, GaussianLoss
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
@@ -16,7 +15,7 @@ from neyman.numerics import theta
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.rounding import product, total, up
+from neyman.numerics.rounding import normal_quantile, product, total, up
 
 ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-1]
 
@@ -240,7 +239,7 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
     log_total = np.logaddexp(math.log(2) + half, 0.0)  # symmetric about 0
     log_tail = (log_sums - log_total)[::-1]  # entry i is log P(X > t) for t = i - shift - 1
     t = np.arange(len(log_tail)) - shift - 1
-    upper = -ndtri_exp(np.minimum(log_tail[t >= 0], 0.0))
+    upper = -normal_quantile(np.minimum(log_tail[t >= 0], 0.0))
     q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
     gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
     # Each sum errs by a unit per term. Log-probabilities move q by less than twice this error.

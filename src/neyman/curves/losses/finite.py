@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, ndtri_exp
+import scipy.special  # pyright: ignore[reportMissingTypeStubs]
+from scipy.special import logsumexp
 
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.curves.losses.zcdp_parameters import (
@@ -25,7 +27,7 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.power_sums import added, power_sums, ways
-from neyman.numerics.rounding import above, up
+from neyman.numerics.rounding import above, normal_quantile, up
 
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # largest epsilon of one release; it has no privacy
@@ -82,6 +84,27 @@ class _ValuesLoss(Loss):
         p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
+
+    def _apart(self, k: int) -> tuple[Array, float]:
+        """Return each value less the k-th, and a bound on the error beyond rounding."""
+        value = self._arrays[0]
+        return value - value[k], 2 * (PLACE_ERROR + UNIT) * self._largest
+
+    def variance(self) -> tuple[float, float]:
+        """Bound the variance of the loss, if it is finite: its moments about the likeliest value.
+
+        The square of the first is at most the number of values times the variance.
+        """
+        log_p = self._arrays[1]
+        away, off = self._apart(int(np.argmax(log_p)))
+        share = (2 * float(np.max(np.abs(log_p))) + 16 + 2 * len(log_p)) * UNIT  # of each term
+        p, far = np.exp(log_p), np.abs(away) + off
+        mean, error = float(p @ away), share * float(p @ far) + off
+        low, high = float(p @ np.maximum(np.abs(away) - off, 0.0) ** 2), float(p @ far**2)
+        low, high = low * (1 - share), high * (1 + share)
+        most = (abs(mean) + error) ** 2 * (1 + 8 * UNIT)
+        least = max(abs(mean) - error, 0.0) ** 2 * (1 - 8 * UNIT)
+        return max((low - most) * (1 - 2 * UNIT), 0.0), (high - least) * (1 + 2 * UNIT)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         # By moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never decay.
@@ -157,6 +180,9 @@ class FiniteLoss(_ValuesLoss):
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.index, float) * float(self.lattice), np.array(self.log_p)
 
+    def _apart(self, k: int) -> tuple[Array, float]:
+        return (np.array(self.index, float) - self.index[k]) * float(self.lattice), 0.0
+
     def mgf_rounding(self, z: Array) -> Array:
         value, log_p = self._arrays
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
@@ -210,9 +236,14 @@ PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))  # the loss of perfect privacy: 
 def response_mu(epsilon: float) -> float:
     """Return mu of the Gaussian trade-off curve through the corner of randomized response's curve.
 
-    The corner is (1, 1) / (1 + e^epsilon).
+    The corner is (1, 1) / (1 + e^epsilon). The result is rounded up. Near level 1/2, the logarithm
+    of the level has no digits of mu. There, mu is 2^{3/2} erfinv(tanh(epsilon / 2)).
     """
-    return -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + 1e-14)
+    if epsilon < 1:
+        special: Any = scipy.special
+        return math.sqrt(8) * float(special.erfinv(math.tanh(epsilon / 2))) * (1 + 1e-14)
+    level = np.array([-epsilon - math.log1p(math.exp(-epsilon))])
+    return -2 * float(normal_quantile(level)[0]) * (1 + 1e-14)
 
 
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:

@@ -15,7 +15,9 @@ import numpy as np
 
 from neyman.curves.profiles.profile import Profile
 from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import down, up
 
 
 @dataclass(frozen=True)
@@ -37,28 +39,25 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
     ``costly``: True if each delta takes a search.
     """
     pieces = LIMITS.costly_pieces if costly else LIMITS.pieces
-    t = 1 + np.concatenate([[0.0], np.geomspace(1e-6, LIMITS.largest_place, pieces)])
-    mass = np.diff(-4 / (1 + t) ** 2)
-    # int 8 t / (1 + t)^3 = 4 / (1 + t)^2 - 8 / (1 + t), up to a constant
-    first = np.diff(4 / (1 + t) ** 2 - 8 / (1 + t))
-    mean = np.clip(first / mass, t[:-1], t[1:])
-    high = np.max([_deltas(p, t)[1] for p in profiles], axis=0)
+    places = np.concatenate([[0.0], np.geomspace(1e-6, LIMITS.largest_place, pieces)])  # t - 1
+    start, end = 2 + places[:-1], 2 + places[1:]  # 1 + t
+    width = np.diff(places)
+    mass = 4 * width * (start + end) / (start * end) ** 2
+    share = start / (start + end)  # the mean of 1 + t is harmonic
+    # Logarithms and sums err by a few units.
+    high = np.max([_deltas(p, np.log1p(places) * (1 - 8 * UNIT))[1] for p in profiles], axis=0)
+    mean = np.log1p(places[:-1] + width * share) * (1 + 16 * UNIT)
     low = np.max([_deltas(p, mean)[0] for p in profiles], axis=0)
-    share = np.clip((mean - t[:-1]) / np.diff(t), 0.0, 1.0)
-    chord = high[:-1] + (high[1:] - high[:-1]) * share
-    most = float(np.sum(mass * chord)) * (1 + LIMITS.rounding_share)
-    most += 4 / (1 + t[-1]) ** 2 * float(high[-1])
-    # The mean of t on a piece errs by a share of the piece, and so does the chord's value.
-    most += float(np.sum(mass * (high[:-1] - high[1:]))) * 1e-6
+    chord = high[:-1] * (1 - share) + high[1:] * share
+    most = float(np.sum(mass * chord) + 4 / end[-1] ** 2 * high[-1]) * (1 + LIMITS.rounding_share)
     least = float(np.sum(mass * low)) * (1 - LIMITS.rounding_share)
-    least -= float(np.sum(mass * np.abs(np.gradient(low)))) * 1e-6
-    upper = min(max(1 - least, 0.0), 1.0)
-    return Bound(float(min(max(1 - most, 0.0), upper)), float(upper), "lower", method)
+    upper = min(up(1 - least, 1), 1.0)
+    return Bound(min(down(1 - most, 1), upper) if most else 1.0, upper, "lower", method)
 
 
-def _deltas(profile: Profile, t: Array) -> tuple[Array, Array]:
-    """Return lower and upper bounds on delta at each t = e^epsilon."""
-    low, high = profile.log_deltas(np.log(t))
+def _deltas(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
+    """Return lower and upper bounds on delta at each epsilon."""
+    low, high = profile.log_deltas(epsilons)
     high = np.nan_to_num(high, nan=0.0, neginf=-math.inf)
     least = np.exp(np.minimum(low, 0.0)) * (1 - LIMITS.rounding_share)
     most = np.exp(np.minimum(high, 0.0)) * (1 + LIMITS.rounding_share)

@@ -177,6 +177,12 @@ def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
     return low, high
 
 
+def exponential_above(epsilon: Fraction) -> Fraction:
+    """Return a rational just above e^epsilon, epsilon at least 0, of about 0.43 epsilon digits."""
+    parts = max(math.ceil(epsilon / 1000), 1)
+    return exponential(epsilon / parts)[1] ** parts
+
+
 def _by_values(loss: OffLatticeLoss) -> Pair:
     """Return the polygons of a finite loss whose masses are known by their logarithms."""
     value, log_p = np.array(loss.values), np.array(loss.log_p)

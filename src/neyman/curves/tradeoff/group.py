@@ -8,6 +8,7 @@ claim the concave hull of m.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, log1p
@@ -20,6 +21,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.user_pair import resting_on
+from neyman.curves.tradeoff.enclosure import exponential_above
 from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
 from neyman.curves.tradeoff.piecewise_linear import LIMITS as PIECEWISE_LINEAR_LIMITS
 from neyman.curves.tradeoff.piecewise_linear import (
@@ -27,8 +29,12 @@ from neyman.curves.tradeoff.piecewise_linear import (
     Polygon,
     after,
     composition_between,
+    envelope,
+    mirrored_line,
+    polygon_loss,
     rounded,
     shortened,
+    smallest,
 )
 from neyman.curves.tradeoff.symmetry import joint
 from neyman.numerics import check
@@ -44,6 +50,7 @@ class Limits:
 
     mu_squared: Fraction = Fraction(10**12)
     rho: int = 10**12
+    epsilon: int = 20_000  # e^epsilon is an exact number of 9,000 digits
 
 
 LIMITS = Limits()
@@ -66,8 +73,28 @@ def group(f: Curve, size: int) -> Curve:
     curves = f.directions
     closed = _closed_form_group(curves[0], size) if len(curves) == 1 else None
     if closed is None:
-        closed = resting_on(curves, composition_between(_repeat(joint(curves), size)))
+        below, above = _repeat(joint(curves), size)
+        closed = resting_on(curves, composition_between((below, above)))
+        if above[0][1]:  # nothing is claimed about levels below `least_level`
+            closed = _within_pure(closed, above, curves, size)
     return f.replace([closed])
+
+
+def _within_pure(
+    group: Composition, above: Polygon, curves: Sequence[Composition], size: int
+) -> Composition:
+    """Return the group's curve between polygons, within ``size`` times the largest loss, if any."""
+    if any(c.infinite or c.reverse().infinite for c in curves):
+        return group
+    epsilon = size * max(max(c.supremum, c.reverse().supremum) for c in curves)
+    loss = group.parts[0][0]
+    if epsilon > LIMITS.epsilon or not isinstance(loss, LossBracket):
+        return group
+    power = exponential_above(Fraction(epsilon))
+    pure = envelope([(power, Fraction(0)), mirrored_line(power, Fraction(0))])
+    most = polygon_loss(smallest(above, pure)).parts
+    upper = most[0][0] if most else PERFECT
+    return Composition.of([(LossBracket(loss.lower, upper, loss.how), 1)])
 
 
 def _closed_form_group(curve: Composition, size: int) -> Composition | None:

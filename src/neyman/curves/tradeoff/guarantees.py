@@ -149,7 +149,7 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
     return Tradeoff.of([composition_between((sides[0], sides[1]))])
 
 
-def gdp(mu: float) -> Tradeoff:
+def gdp(mu: float | Fraction | str) -> Tradeoff:
     """Return the curve of Gaussian DP: f = G_mu, G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu).
 
     Args:
@@ -162,7 +162,7 @@ def gdp(mu: float) -> Tradeoff:
 
     Source: Dong, Roth and Su 2022, definition 2.6.
     """
-    mu = check.non_negative("mu", mu)
+    mu = check.non_negative("mu", check.plain("mu", mu))
     if mu and not 1e-150 < mu < 1e150:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
     if not mu * mu > 0:

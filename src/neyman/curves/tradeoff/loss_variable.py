@@ -22,6 +22,7 @@ import numpy as np
 from neyman.curves.divergences.divergence import exponentials, log_moment, renyi_divergence
 from neyman.curves.losses.bracket import LossBracket, sides
 from neyman.curves.losses.composition import Composition
+from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.curves.losses.loss import Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.profiles.profile import Interval, Profile
@@ -132,7 +133,7 @@ class PrivacyLoss:
         """Return Var(L), or inf if infinite losses have mass; the upper bound is safe."""
         if self.composition.infinite:
             return self._endless()
-        low, high = _variance(self.composition, self.mean)
+        low, high = _variance(self.composition)
         return Bound(low, high, "upper", "moment generating function")
 
     @question
@@ -395,7 +396,18 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
     return (at[0] * size * (1 - error), at[1] * size * (1 + error)), slope
 
 
-def _variance(c: Composition, mean: Bound) -> Interval:
+def _variance(c: Composition) -> Interval:
+    """Bound Var(L): the sum over losses with few values, and moments of the rest."""
+    few = [(x, n) for x, n in c.parts if isinstance(x, FiniteLoss | OffLatticeLoss)]
+    rest = Composition.of(part for part in c.parts if part not in few)
+    low, high = _variance_by_moments(rest, renyi_divergence(rest, 1.0))
+    for loss, n in few:
+        least, most = loss.variance()
+        low, high = low + n * least, high + n * most
+    return low * (1 - 4 * len(c.parts) * UNIT), high * (1 + 4 * len(c.parts) * UNIT)
+
+
+def _variance_by_moments(c: Composition, mean: Interval) -> Interval:
     """Bound Var(L) from moments E[e^{zL}] at small z.
 
     Let X = L - m, m near the mean. Combine E[2 cosh(j d X) - 2] for j = 1 .. n so that d^2 E[X^2]
@@ -404,7 +416,7 @@ def _variance(c: Composition, mean: Bound) -> Interval:
     """
     if not c.parts:
         return 0.0, 0.0
-    m = 0.5 * (mean.lower + mean.upper)
+    m = 0.5 * (mean[0] + mean[1])
     deviation = math.sqrt(max(float(c.moments(np.zeros(1))[2][0]), 1e-300))
     low, high = 0.0, math.inf
     j = np.arange(1, LIMITS.variance_nodes + 1)
@@ -424,5 +436,5 @@ def _variance(c: Composition, mean: Bound) -> Interval:
                 high = min(high, total + slack)
             else:
                 low = max(low, total - slack)
-    shift = (0.51 * mean.width) ** 2
+    shift = (0.51 * (mean[1] - mean[0])) ** 2
     return max(low - shift, 0.0), high

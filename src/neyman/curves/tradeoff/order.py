@@ -53,7 +53,7 @@ def compare(f: Curve, g: Curve) -> Verdict:
     lines = _grid(f, g)
     if f.ordered or g.ordered:
         lines = np.concatenate([-lines[:0:-1], lines])
-    (low_f, high_f), (low_g, high_g) = _deltas(f, lines), _deltas(g, lines)
+    (low_f, high_f), (low_g, high_g) = _log_deltas(f, lines), _log_deltas(g, lines)
     worse, better = np.any(low_f > high_g), np.any(low_g > high_f)
     return "incomparable" if worse and better else "undecided"
 
@@ -158,12 +158,11 @@ def _by_corners(f: Curve, g: Curve) -> bool:
     return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
 
 
-def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
-    """Bound the worst delta of ``f`` at each epsilon: below (side -1), above (1), or both (0)."""
+def _log_deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
+    """Bound the worst log delta of ``f`` at each epsilon: below (side -1), above (1), or both."""
     profiles = [p.one_sided(side) if side else p for p in f.profiles]
     brackets = [p.log_deltas(epsilons) for p in profiles]
-    low, high = np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
-    return np.exp(low) * (1 - 1e-15), np.exp(high) * (1 + 1e-15)
+    return np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
 
 
 def _grid(f: Curve, g: Curve) -> Array:
@@ -185,33 +184,48 @@ def _by_grid(f: Curve, g: Curve) -> bool:
         return False
     if top == 0:
         zero = np.zeros(1)
-        return bool(_deltas(f, zero)[1][0] <= _deltas(g, zero)[0][0])
+        return bool(_log_deltas(f, zero)[1][0] <= _log_deltas(g, zero)[0][0])
     epsilons = np.linspace(0, top, LEVEL_POINTS)
-    t = np.exp(epsilons)
-    high = _deltas(f, epsilons, 1)[1]
-    low_g, high_g = _deltas(g, epsilons)
+    high = _log_deltas(f, epsilons, 1)[1]
+    low_g, high_g = _log_deltas(g, epsilons)
     if np.any(high > low_g):
         return False
-    # On [t_i, t_{i+1}], g is above the extended line through t_{i-1} and t_i, and above the one
-    # from the right. On either side of their crossing, the larger line and f's chord are linear.
-    for i in range(LEVEL_POINTS - 1):
-        lines: list[tuple[float, float]] = []
-        if i > 0:
-            slope = (low_g[i] - high_g[i - 1]) / (t[i] - t[i - 1])
-            lines.append((low_g[i] - slope * t[i], slope))
-        if i + 2 < LEVEL_POINTS:
-            slope = (high_g[i + 2] - low_g[i + 1]) / (t[i + 2] - t[i + 1])
-            lines.append((low_g[i + 1] - slope * t[i + 1], slope))
-        places = [t[i], t[i + 1]]  # needed for one line alone; else g's values decide there
-        if len(lines) == 2:
-            places = []
-            if lines[0][1] != lines[1][1]:
-                cross = (lines[1][0] - lines[0][0]) / (lines[0][1] - lines[1][1])
-                places = [min(max(cross, t[i]), t[i + 1])]
-        for at in places:
-            chord = high[i] + (high[i + 1] - high[i]) * (at - t[i]) / (t[i + 1] - t[i])
-            if chord > max(a + b * at for a, b in lines):
-                return False
+    return all(_chord_is_below(epsilons, high, low_g, high_g, i) for i in range(LEVEL_POINTS - 1))
+
+
+def _chord_is_below(epsilons: Array, high: Array, low_g: Array, high_g: Array, i: int) -> bool:
+    """Return True if f's chord on [t_i, t_{i+1}], t = e^epsilon, is below g.
+
+    There, g is above the extended line through t_{i-1} and t_i, and above the one from the right.
+    On either side of their crossing, the larger line and f's chord are linear. Deltas are in units
+    of f's delta at t_i, because they underflow, and places are (t - t_i) / t_i.
+    """
+    unit = float(high[i])
+    if unit == -math.inf:  # f's delta falls
+        return True
+    near = slice(max(i - 1, 0), i + 3)
+    with np.errstate(over="ignore"):
+        f, low, top = (np.exp(v[near] - unit) for v in (high, low_g, high_g))
+    at, i = np.expm1(epsilons[near] - epsilons[i]), i - near.start
+    if not np.isfinite(top).all():
+        return False
+    lines: list[tuple[float, float, float]] = []  # place, value, slope
+    if i > 0:
+        lines.append((at[i], low[i], (low[i] - top[i - 1]) / (at[i] - at[i - 1])))
+    if i + 2 < len(at):
+        slope = (top[i + 2] - low[i + 1]) / (at[i + 2] - at[i + 1])
+        lines.append((at[i + 1], low[i + 1], slope))
+    places = [at[i], at[i + 1]]  # needed for one line alone; else g's values decide there
+    if len(lines) == 2:
+        places = []
+        (a, first, steep), (b, last, flat) = lines
+        if steep != flat:
+            cross = (last - first - flat * b + steep * a) / (steep - flat)
+            places = [min(max(cross, at[i]), at[i + 1])]
+    for x in places:
+        chord = f[i] + (f[i + 1] - f[i]) * (x - at[i]) / (at[i + 1] - at[i])
+        if chord * (1 + 1e-12) > max(value + slope * (x - place) for place, value, slope in lines):
+            return False
     return True
 
 

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri_exp
 
 from neyman.curves.profiles.duality import line_at, log_power_by_duality
 from neyman.curves.profiles.profile import Interval, Profile
@@ -18,7 +17,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import fresh_engines
 from neyman.numerics.roots import falls_to
-from neyman.numerics.rounding import above, exp_down, exp_up, log_of
+from neyman.numerics.rounding import above, exp_down, exp_up, log_of, normal_quantile
 
 
 @dataclass(frozen=True)
@@ -363,7 +362,9 @@ def sampled_mu(profile: Profile) -> float:
     log_levels = np.log(np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]))
     low = np.minimum(profile.one_sided(-1).log_powers(log_levels)[0], 0.0)
     sure = low < 0
-    mus = ndtri_exp(low[sure]) - ndtri_exp(log_levels[sure])
+    ends = normal_quantile(low[sure]), normal_quantile(log_levels[sure])
+    # A log level errs by 2 units. So does `log_powers`, rounded inward.
+    mus = ends[0] - ends[1] - 64 * UNIT * (2 + np.abs(ends[0]) + np.abs(ends[1]))
     return max(0.0, float(mus.max())) if sure.any() else 0.0
 
 

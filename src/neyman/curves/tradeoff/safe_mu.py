@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri_exp
 
 from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.profile import Interval, Profile
@@ -24,6 +23,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import normal_quantile
 
 USUAL_LEVELS = (1e-4, 0.5)
 """The range of levels in reports, on the command line, and in accountants."""
@@ -168,7 +168,7 @@ def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, flo
     with np.errstate(divide="ignore"):
         # Sums, products, and quotients of a few numbers err by less than 16 units of 1 or of top.
         log_power = np.log(top * (1 + 16 * UNIT) + 16 * UNIT * (top > 0.5))
-        mu = _quantile(log_power) - ndtri_exp(np.log(level))
+        mu = _quantile(log_power) - normal_quantile(np.log(level))
     return max(float(np.max(mu + _slack(mu), initial=0.0)), 0.0)
 
 
@@ -263,15 +263,15 @@ class HalfCurve:
         """Return epsilons of the first tangents, from the Gaussian curve with the same delta(0)."""
         asked = self._asked
         miss = math.log(0.5) + _log_complement(self._profile.log_delta(0.0)[1])
-        mu = min(-2 * float(ndtri_exp(miss)), self._limits.largest_guess)
+        mu = min(-2 * float(normal_quantile(miss)), self._limits.largest_guess)
         ends: list[float] = []
         if asked.false_positives:
-            ends.append(float(ndtri_exp(self._logs[0])))
+            ends.append(float(normal_quantile(self._logs[0])))
         if asked.false_negatives:
-            ends.append(-float(ndtri_exp(self._logs[1])) - mu)
+            ends.append(-float(normal_quantile(self._logs[1])) - mu)
         right = -mu / 2
         if asked.false_positives and not asked.false_negatives:
-            right = min(right, float(ndtri_exp(self._logs[1])))
+            right = min(right, float(normal_quantile(self._logs[1])))
         first, last = (-mu * z - mu * mu / 2 for z in (right, min(ends)))
         last = max(1.25 * last, first + 0.25 * mu)
         places = np.linspace(first, last, self._limits.first_tangents)
@@ -313,7 +313,8 @@ class HalfCurve:
             line = np.concatenate([[last, first], inner, inner + 1])
             mu = self._mu(level, line)
             if right < self._logs[1]:  # the half ends at power = 1 - level
-                cap = -float(ndtri_exp(max(right, self._logs[0]))) - float(ndtri_exp(right))
+                far, near = normal_quantile(np.array([max(right, self._logs[0]), right])).tolist()
+                cap = -far - near
                 cap += float(_slack(cap))
                 mu[:2] = (cap, cap) if right == left else (mu[0], max(mu[1], cap))
             ends = np.concatenate([[last, first], inner, inner])
@@ -334,7 +335,7 @@ class HalfCurve:
             log_power = np.logaddexp(above, steep)
             size = 2 + np.abs(above) + np.abs(self._epsilon[line]) + np.abs(log_level)
             log_power = log_power + 4 * UNIT * np.where(np.isfinite(size), size, 1.0)
-            mu = _quantile(log_power) - ndtri_exp(log_level)
+            mu = _quantile(log_power) - normal_quantile(log_level)
             mu = mu + _slack(mu)
         return np.where(np.isnan(mu) | (log_level == -math.inf), math.inf, mu)
 
@@ -358,7 +359,7 @@ class HalfCurve:
             log_level += times * outside * math.exp(min(-self._epsilon[line] - log_level, 600.0))
             if not log_level < 0:
                 return 0.0
-        mu = 0.0 if outside else float(_quantile(np.array([low]))[0] - ndtri_exp(log_level))
+        mu = 0.0 if outside else float(_quantile(np.array([low]))[0] - normal_quantile(log_level))
         mu -= float(_slack(mu)) if mu < math.inf else 0.0
         self._sure[float(corners.level[k])] = self._sure[log_level] = max(mu, 0.0)
         return max(mu, 0.0)
@@ -373,7 +374,7 @@ class HalfCurve:
             profile.log_deltas, log_level, self._tangent_epsilon(log_level), float(around)
         )
         ends = _quantile(np.array([low, high]))
-        if not ends[1] - ends[0] <= 0.1 * self._width(float(ends[1] - ndtri_exp(log_level))):
+        if not ends[1] - ends[0] <= 0.1 * self._width(float(ends[1] - normal_quantile(log_level))):
             below, above = profile.log_power(log_level)
             low, high = max(low, below), min(high, above)
         slack = 2 * UNIT * (1 + abs(log_level))  # log power moves at most as much as the log level
@@ -382,9 +383,9 @@ class HalfCurve:
     def _tangent_epsilon(self, log_level: float) -> float:
         """Estimate the epsilon of the tangent at a level, as a linear function of z(level)."""
         meet, middle = self._meetings(), (self._epsilon[1:] + self._epsilon[:-1]) / 2
-        z = ndtri_exp(np.clip(meet, -1e300, -1e-300))
+        z = normal_quantile(np.clip(meet, -1e300, -1e-300))
         known = np.append(True, np.diff(z) < 0) & (meet > -1e300)
-        z, middle, at = z[known], middle[known], float(ndtri_exp(log_level))
+        z, middle, at = z[known], middle[known], float(normal_quantile(log_level))
         if len(z) < 2 or z[-1] <= at <= z[0]:
             return float(np.interp(-at, -z, middle)) if len(z) else 0.0
         k = len(z) - 2 if at < z[-1] else 0
@@ -427,17 +428,17 @@ def _quantile(log_power: Array) -> Array:
     """Return normal quantiles of powers. Near 1, use the complement."""
     log_power = np.minimum(log_power, 0.0)
     with np.errstate(divide="ignore"):
-        below: Array = ndtri_exp(log_power)
-        beyond: Array = -ndtri_exp(np.log(-np.expm1(log_power)))
+        below: Array = normal_quantile(log_power)
+        beyond: Array = -normal_quantile(np.log(-np.expm1(log_power)))
     return np.where(log_power < math.log(0.5), below, beyond)
 
 
 def _slack(mu: Any) -> Any:
     """Bound the rounding error of z(power) - z(level).
 
-    `ndtri_exp` errs by 64 relative rounding units. Its two values are at most 38 if powers and
-    levels are floats. Beyond 38, their error grows with mu. A logarithm errs by 2 relative units
-    and is at most 745. It moves z by less than 1.26 times its error, divided by |z| in the tails:
-    200 units. The sum is below 16384 + 256 mu units.
+    `normal_quantile` errs by 32 units of 1 and of its value. The two values are at most 38 if
+    powers and levels are floats. Beyond 38, their error grows with mu. A logarithm errs by 2
+    relative units and is at most 745. It moves z by less than 1.26 times its error, divided by |z|
+    in the tails: 200 units. The sum is below 16384 + 256 mu units.
     """
     return 256 * UNIT * (64 + np.abs(mu))

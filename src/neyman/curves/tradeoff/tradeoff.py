@@ -94,7 +94,7 @@ def mu_above(losses: Composition, profile: Profile) -> float:
     if _singular(losses):
         return math.inf
     mu = profile.mu()
-    return up(losses.mu, 4) if mu is None else mu[1]
+    return min(up(losses.mu, 4), math.inf if mu is None else mu[1])
 
 
 def _singular(losses: Composition) -> bool:

@@ -61,6 +61,7 @@ class MatrixMechanism(Mechanism):
     """
 
     RELATION = "any"
+    OWN_STEPS = True
 
     strategy: Strategy
     sigma_squared: Fraction

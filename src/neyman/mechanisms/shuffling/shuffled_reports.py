@@ -65,6 +65,11 @@ class Shuffled(Mechanism):
                 f"{self.mechanism.neighboring!r}, but a local report needs 'replace-one': every "
                 "person sends one"
             )
+        if any(isinstance(leaf, Shuffled) for leaf, _ in self.mechanism.leaves):
+            raise ValueError(
+                f"mechanism = {self.mechanism!r} is what many people send, not the report of one; "
+                "shuffle a local report once, with all users"
+            )
         epsilon = self._epsilon()
         if epsilon > LIMITS.epsilon:
             raise ValueError(

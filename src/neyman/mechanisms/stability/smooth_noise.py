@@ -8,9 +8,6 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
 
-import numpy as np
-from scipy.special import stdtrit
-
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.curves.tradeoff.piecewise_linear import composition_between
@@ -22,9 +19,12 @@ from neyman.noise import Bits, SecureBits
 from neyman.noise.real_noise import rounded_student
 from neyman.noise.weights import exponential
 from neyman.numerics import check
+from neyman.numerics.binomial import student_quantile
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import below, up
 
 NOISES = ("student",)
+LEAST_MISS = Fraction(1, 10**300)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class SmoothNoise(Mechanism):
 
         Args:
             sensitivity: S, the smooth sensitivity of the data, above 0, in the units of the answer.
-            confidence: chance that the interval covers the exact answer, in (0, 1).
+            confidence: chance that the interval covers the exact answer, in (0, 1 - 1e-300].
 
         Raises:
             ValueError: there are at most 2 degrees of freedom. Without a variance, readers misjudge
@@ -217,11 +217,11 @@ class SmoothNoise(Mechanism):
         """
         self._check_variance("an interval")
         size = check.positive("sensitivity", sensitivity)
-        chance = check.probability("confidence", confidence)
-        if not 0 < chance < 1:
-            raise ValueError(f"confidence = {confidence!r} must be above 0 and below 1")
+        chance = check.exact("confidence", confidence)
+        if not 0 < chance <= 1 - LEAST_MISS:
+            raise ValueError(f"confidence = {confidence!r} must be above 0 and at most 1 - 1e-300")
         d, _, s = self._numbers
-        return size / s * float(np.abs(stdtrit(d, (1 - chance) / 2)))
+        return up(size / s * student_quantile(d, below((1 - chance) / 2)), 4)
 
     def _check_variance(self, what: str) -> None:
         if rational(self.degrees) <= 2:

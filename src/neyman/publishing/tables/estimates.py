@@ -146,23 +146,27 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     if sigma_squared == 0:
         return 0
     sigma = math.sqrt(sigma_squared)
+    chance = 1 - coverage  # exact from 1/2 on
+    # Near 1/2, a quantile errs by units of 1.
+    reach = sigma * (-float(ndtri(chance / 2)) * (1 + 1e-9) + 1e-15)
     if rounded or sigma > LIMITS.summed_size:
-        reach = sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9)
         return max(0, math.ceil(reach - 0.5))
     # The midpoint rule and the rounding of sums change the probability by less than 1 / (20
     # sigma^2) and 1e-9. They move k + 1/2 by less than .01. If the end is farther from an integer,
     # the integral is enough.
-    end = sigma * float(ndtri((1 + coverage) / 2)) - 0.5
+    end = reach - 0.5
     if sigma > LIMITS.large_sigma and coverage <= 0.99 and abs(end - round(end)) > 0.01:
         return math.ceil(end)
-    # The mass beyond 9 sigma is less than 1e-18, so this total is the total mass.
+    # Sums from the far end have the digits of small tails. The mass beyond 9 sigma is below 1e-18.
     k = np.arange(0, int(9 * sigma) + 40, dtype=np.float64)
     weights = np.exp(-k * k / (2 * float(sigma_squared)))
     weights[1:] *= 2
-    reached = np.cumsum(weights)
+    beyond = np.append(np.cumsum(weights[:0:-1])[::-1], 0.0)  # from k + 1 on
+    total = float(beyond[0]) + 1
     # Each addition has one rounding. One part in 10^12 covers those of the weights.
     margin = 1e-12 + len(k) * 2.0**-52
-    return int(np.searchsorted(reached, coverage * (1 + margin) * float(reached[-1])))
+    allowed = (chance * (1 - margin) - 1e-18) * total
+    return int(np.argmax(beyond * (1 + margin) <= allowed))
 
 
 def with_margin(

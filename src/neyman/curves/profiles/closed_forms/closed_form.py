@@ -42,7 +42,7 @@ class PerfectProfile(Profile):
         """Bound log (1 - e^epsilon)_+."""
         if epsilon >= 0:
             return -math.inf, -math.inf
-        return _widen(math.log(-math.expm1(epsilon)), SPECIAL_FUNCTION_ERROR)
+        return value_interval(-math.expm1(epsilon), SPECIAL_FUNCTION_ERROR)
 
     def log_power(self, log_level: float) -> Interval:
         return log_level, log_level
@@ -77,6 +77,7 @@ class GaussianProfile(Profile):
             if gap <= 0:
                 return -math.inf, first
             error = SPECIAL_FUNCTION_ERROR * (1 + abs(epsilon) + abs(second)) / gap
+            error += 4 * UNIT * abs(math.log(gap))
             return _widen(first + math.log(gap), error) if error < 1 else (-math.inf, first)
         # R(a) - R(b) = integral of 1 - x R(x) over (a, b), R(x) = sqrt(pi/2) erfcx(x / sqrt 2).
         if a * a > LARGEST:
@@ -96,6 +97,7 @@ class GaussianProfile(Profile):
             # An underflowed number is below the smallest float.
             most = log_phi + math.log(max(value + error, SMALLEST)) + log_error
             return -math.inf, min(most, 0.0)
+        log_error += 4 * UNIT * abs(math.log(value - error))  # of the logarithms
         return (
             log_phi + math.log(value - error) - log_error,
             min(log_phi + math.log(value + error) + log_error, 0.0),
@@ -193,9 +195,10 @@ class LaplaceProfile(Profile):
 
 def value_interval(value: float, relative: float) -> Interval:
     """Bound log value, given its relative error."""
-    if relative >= 1:
-        return -math.inf, math.log(value) + math.log1p(relative)
-    return math.log(value) + math.log1p(-relative), min(math.log(value) + math.log1p(relative), 0.0)
+    log_value = math.log(value)
+    slack = 4 * UNIT * abs(log_value)  # of the logarithm
+    high = min(log_value + math.log1p(relative) + slack, 0.0)
+    return log_value + math.log1p(-relative) - slack if relative < 1 else -math.inf, high
 
 
 FAR_DEVIATIONS = 60.0  # standard deviations beyond which a normal probability underflows

@@ -18,14 +18,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, ndtri
+from scipy.special import erfcx
 
+from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
 from neyman.curves.profiles.contour_line import LineSum, least_log_powers, mgf_below, rough_epsilon
+from neyman.curves.profiles.lattice.corners import largest_mu
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
@@ -754,39 +756,10 @@ class LatticeProfile(Profile):
         return max(guess, 1e-9)
 
     def mu(self) -> Interval | None:
-        """Bound the largest z(power) - z(level) at corners of a finite exact curve, else None."""
-        if math.isinf(self._supremum) or self._infinite:
+        """Bound mu by the corners of a finite exact curve. Return None for other curves."""
+        if self.engine != Engine.EXACT or not isinstance(self._losses, Composition):
             return None
-        above, below = self._flat()
-        if above.absolute or above is not below or above.tail > 1e-280:
-            return None
-        if np.max(np.abs(above.loss)) > 690:
-            return None
-        weight = above.weight * math.exp(above.log_scale)
-        other = weight * np.exp(-above.loss)
-        # Sum both tails of each corner from their own ends, not by subtraction from 1.
-        level, cover = _from_above(other), _cumulative_sums(other)[:-1]
-        power, miss = _from_above(weight), _cumulative_sums(weight)[:-1]
-        used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
-        if not used.any():
-            return None
-        level, cover, power, miss = (v[used] for v in (level, cover, power, miss))
-        z_level = cast(
-            Array,
-            np.where(level < 0.5, -ndtri(np.minimum(level, 0.5)), ndtri(np.minimum(cover, 0.5))),
-        )
-        z_power = cast(
-            Array,
-            np.where(power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))),
-        )
-        # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2. Sums
-        # take two rounds. Exponentials err by less than 32 units plus units of their exponents.
-        relative = float(np.max(above.relative)) + above.place
-        units = 4 * math.isqrt(len(level)) + 32 + 2 * abs(above.log_scale)
-        error = 3 * (relative + units * UNIT)
-        largest = float(np.max(z_level + z_power))
-        error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
-        return max(largest - error, 0.0), largest + error
+        return largest_mu(self._losses)
 
 
 def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
