@@ -224,7 +224,7 @@ def test_a_plan_s_attributes_move_ranks_as_a_row_does():
     [
         ({"clip": None}, "needs clip = [low, high]"),
         ({"edges": [0, 1]}, "takes none with method = 'inverse-sensitivity'; leave it out"),
-        ({"method": "exact"}, "must be 'bins' or 'inverse-sensitivity'"),
+        ({"method": "exact"}, "must be 'bins', 'inverse-sensitivity', or"),
         ({"method": "bins"}, "clip (of query 'middle') = [0, 100]: a median takes none"),
         ({"clip": [0, "0.001"]}, "must be numbers of at most 2 decimals"),
         ({"clip": [5, 5]}, "the low end must be below the high end"),

@@ -459,8 +459,7 @@ class _Translator:
             raise self.source.refuse(tree, f"{reason} of them; declare a column to sum")
         if not summed:
             name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
-        method = {"method": "inverse-sensitivity"} if ranked else {}
-        return {"column": name, "clip": ends, **method}
+        return {"column": name, "clip": ends}
 
 
 def _is_row(tree: exp.Expr) -> bool:
