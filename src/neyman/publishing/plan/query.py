@@ -445,7 +445,9 @@ def bin_error(query: Query, variance: float) -> tuple[float, float]:
     """
     bins = len(query.bins or range(2)) - 1
     worst = max(
-        (1 - q) ** 2 * j + q * q * (bins - j) for q in map(float, query.quantiles) for j in (1, bins)
+        (1 - q) ** 2 * j + q * q * (bins - j)
+        for q in map(float, query.quantiles)
+        for j in (1, bins)
     )
     error = math.sqrt(variance * worst)
     return error, error * math.sqrt(2 * math.log(10 * max(1, (bins - 1).bit_length())))
