@@ -182,19 +182,19 @@ def shifted(table, q, shift):
     return [*away, max(F(0), target if shift < 0 else len(table) - target)]
 
 
-def drawn_weights(monkeypatch, table, q, rate, shift):
-    """The weights that `draw_quantile` gives to each point, the further point last."""
-    seen = []
+def code_exponents(monkeypatch, table, q, rate, shift):
+    """The exponents that `draw_quantile` gives to each point, the further point last."""
+    calls = []
 
     def choice(scores, points, rate, bits):
-        seen.append((scores, points, rate))
+        calls.append((scores, points, rate))
         return 0
 
     monkeypatch.setattr(quantile_draw, "weighted_choice", choice)
     held = sorted(Counter(table).items())
     values, counts = [v for v, _ in held], [c for _, c in held]
     draw_quantile(values, counts, (GRID[0], GRID[-1]), q, rate, Words(), shift=shift)
-    ((scores, points, unit),) = seen
+    ((scores, points, unit),) = calls
     return [unit * s for s, n in zip(scores, points, strict=True) for _ in range(n)]
 
 
@@ -202,7 +202,7 @@ def drawn_weights(monkeypatch, table, q, rate, shift):
 def test_the_ends_of_an_interval_are_drawn_about_shifted_ranks(q, monkeypatch):
     """All tables of up to four rows: the code's exponents are the definition's."""
     for table, shift in itertools.product(TABLES, (-3, -1, 1, 2, 5)):
-        own = drawn_weights(monkeypatch, table, q, F(2, 3), shift)
+        own = code_exponents(monkeypatch, table, q, F(2, 3), shift)
         assert own == [F(2, 3) * d for d in shifted(table, q, shift)]
 
 
@@ -230,7 +230,7 @@ def test_each_end_of_an_interval_fails_with_a_chance_of_at_most_5_percent(q, sig
         quantiles=(q,),
         bins=range(len(GRID) + 1),
         inverse_sensitivity=True,
-        drawn_interval=True,
+        interval=True,
     )
     shift = math.ceil(rank_margin(query, sigma_squared))
     rate = 1 / (math.sqrt(sigma_squared) * float(rank_unit(query)))

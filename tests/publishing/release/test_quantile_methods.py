@@ -222,7 +222,7 @@ def an_interval(level="1/2", relation="add-remove", rho="1/10", clip=(0, 100), *
     )
 
 
-def drawn_rows(plan, values, times, seed):
+def published_rows(plan, values, times, seed):
     """The rows that so many releases of these values publish."""
     (form,) = forms(plan, plan.calibrated())
     low, high = form.query.bins[0], form.query.bins[-1]
@@ -252,7 +252,7 @@ def test_an_interval_holds_the_quantile(values, level):
         t for t in range(101) if sum(x < t for x in values) <= q * n <= sum(x <= t for x in values)
     ]
     held = 0
-    for row in drawn_rows(an_interval(level), values, 300, 11):
+    for row in published_rows(an_interval(level), values, 300, 11):
         assert 0 <= row["lower"] <= row["value"] <= row["upper"] <= 100
         held += row["lower"] <= right[0] and right[-1] <= row["upper"]
     assert held >= 235
@@ -267,7 +267,7 @@ def test_an_interval_is_about_as_wide_as_its_margin(relation):
     """
     plan = an_interval(relation=relation, clip=(0, 2000))
     margin = errors(plan, rows=(10**6,))[0].by_rows[0][2] * 10**6
-    rows = list(drawn_rows(plan, range(2001), 60, 5))
+    rows = list(published_rows(plan, range(2001), 60, 5))
     half = np.mean([row["upper"] - row["lower"] for row in rows]) / 2
     assert half == pytest.approx(margin, rel=0.1)
     assert np.mean([abs(row["value"] - 1000) for row in rows]) < margin / 5

@@ -15,7 +15,7 @@ from neyman.display.report.receipt_view import Entries, is_quantile, name, size,
 from neyman.display.report.table_accuracy import Table, TableAccuracy
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node, element
-from neyman.publishing.plan.query import DRAWN_ALONE
+from neyman.publishing.plan.query import INVERSE_SENSITIVITY
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
 
@@ -48,7 +48,9 @@ class ReportedError:
 def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[ReportedError]:
     """Return the error of each noisy table, in the order of the plan."""
     errors: list[ReportedError] = []
-    alone = [q["name"] for q in receipt.plan.get("query", ()) if q.get("method") == DRAWN_ALONE]
+    alone = [
+        q["name"] for q in receipt.plan.get("query", ()) if q.get("method") == INVERSE_SENSITIVITY
+    ]
     for entries in tables_of(receipt):
         table = tables.get(f"{entries[0].query}.{entries[0].level}")
         if entries[0].query in alone:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from neyman import notebook
 from neyman.accounting.calibrate import Budget, calibrate_exact
@@ -188,7 +188,7 @@ class Plan(PlanModel):
         return plan
 
     def _with_methods(self) -> Self:
-        """Return the plan with a method for each query of quantiles that gives a clip and no method.
+        """Return the plan with a method for each query of quantiles with a clip and no method.
 
         It is the method with the narrower interval at 1,000 rows per cell, or at ``most_rows`` if
         that is less: two more draws for the ends, or 64 equal bins. The canonical plan states it.
@@ -197,15 +197,15 @@ class Plan(PlanModel):
             return self
         decided = tuple(replace(query, undecided=False) for query in self.queries)
         equal = tuple(in_bins(q) if q.undecided else q for q in self.queries)
-        drawn, binned = (self.changed(queries=queries) for queries in (decided, equal))
+        by_draws, by_bins = (self.changed(queries=queries) for queries in (decided, equal))
         if self.unit.search is not None:
-            return binned  # draws do not go with it
+            return by_bins  # draws do not go with it
         try:
             scale = self._scale_alone()
         except (ValueError, ArithmeticError):
-            return drawn  # no Gaussian noise meets the budget
-        wide, narrow = drawn._widest_intervals(scale), binned._widest_intervals(scale)
-        few = {e.query for e in binned.entries() if (e.cells or 0) <= QUERY_LIMITS.cells}
+            return by_draws  # no Gaussian noise meets the budget
+        wide, narrow = by_draws._widest_intervals(scale), by_bins._widest_intervals(scale)
+        few = {e.query for e in by_bins.entries() if (e.cells or 0) <= QUERY_LIMITS.cells}
         return self.changed(
             queries=tuple(
                 other if one.name in few and narrow[one.name] < wide[one.name] else one

@@ -23,7 +23,7 @@ QuantileMethod = Literal["bins", "inverse-sensitivity", "inverse-sensitivity-int
 """How quantiles are published: from noisy counts of bins, or drawn from the values in ``clip``,
 alone or with two more draws that are the ends of an interval."""
 
-DRAWN_ALONE: QuantileMethod = "inverse-sensitivity"
+INVERSE_SENSITIVITY: QuantileMethod = "inverse-sensitivity"
 
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 """How noisy tables are adjusted so that they add up."""
@@ -91,7 +91,7 @@ class Query:
         rows_per_group: the largest number of rows of one unit that one such cell counts.
         inverse_sensitivity: True to draw quantiles by inverse sensitivity. Then ``bins`` are the
             points of the clip, as a range.
-        drawn_interval: True if each quantile has two more draws, the ends of its interval [IS-4].
+        interval: True if each quantile has two more draws, the ends of its interval [IS-4].
         undecided: True while a plan that gives a clip and no method has not chosen one.
         bins: rising edges, in scaled integers. Bin i holds edges[i] <= x < edges[i+1]. Values
             outside go into the first or last bin.
@@ -143,7 +143,7 @@ class Query:
     over: str | None = None
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
-    drawn_interval: bool = False
+    interval: bool = False
     undecided: bool = False
     row_per_cell: bool = False
     table: str | None = None
@@ -185,7 +185,7 @@ class Query:
 
         The draw aims at the rank of the quantile, plus the sign times `rank_margin`.
         """
-        signs = (-1, 0, 1) if self.drawn_interval else (0,)
+        signs = (-1, 0, 1) if self.interval else (0,)
         return tuple((q, sign) for q in self.quantiles for sign in signs)
 
     @property
@@ -240,8 +240,8 @@ class Query:
         section["over"] = self.over
         section["clip_over"] = _unscale(self.clip_over, columns, self.over)
         section["complete"] = self.complete or None
-        drawn = "inverse-sensitivity-interval" if self.drawn_interval else DRAWN_ALONE
-        section["method"] = drawn if self.inverse_sensitivity else None
+        method = "inverse-sensitivity-interval" if self.interval else INVERSE_SENSITIVITY
+        section["method"] = method if self.inverse_sensitivity else None
         listed = "quantiles" in self.takes
         section["quantiles"] = [exact_text(q) for q in self.quantiles] if listed else None
         section |= {"where": self.where, "by": list(self.group_by), "at": list(self.at)}
@@ -424,7 +424,7 @@ def rank_margin(query: Query, sigma_squared: Fraction) -> float:
     exp(-rate r). With an interval, each of its two ends fails with probability at most 5% [IS-4].
     """
     candidates = len(query.bins or range(2)) - 1
-    failures = 20 if query.drawn_interval else 10
+    failures = 20 if query.interval else 10
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     return rank * math.log(failures * candidates) * (1 + 1e-12)
 
@@ -434,7 +434,7 @@ def in_bins(query: Query) -> Query:
     low, points = (query.bins or range(2))[0], len(query.bins or range(2)) - 1
     count = min(_EQUAL_BINS, points)
     edges = tuple(low + number * points // count for number in range(count + 1))
-    changes = {"inverse_sensitivity": False, "drawn_interval": False, "undecided": False}
+    changes = {"inverse_sensitivity": False, "interval": False, "undecided": False}
     return replace(query, bins=edges, **changes)
 
 

@@ -431,7 +431,7 @@ def _resolve_query(
         over=part.over,
         clip_over=_ends(numbers, "clip_over"),
         inverse_sensitivity=context.inverse_sensitivity,
-        drawn_interval=context.undecided or part.method == "inverse-sensitivity-interval",
+        interval=context.undecided or part.method == "inverse-sensitivity-interval",
         undecided=context.undecided,
         row_per_cell=part.measure == "count" and single,
         table=None if part.table == context.document.table else part.table,

@@ -117,11 +117,11 @@ def _quantiles_of_groups(
         first, last = np.searchsorted(truth.index, [group * size, (group + 1) * size])
         here = (truth.index[first:last] - (group * size - ends[0])).tolist()
         counts = truth.values[first:last].tolist()
-        drawn = [
+        points_of_group = [
             draw_quantile(here, counts, ends, q, rate, bits, shift=sign * shift)
             for q, sign in draws
         ]
-        values += drawn if form.query.drawn_interval else sorted(drawn)
+        values += points_of_group if form.query.interval else sorted(points_of_group)
     return np.array(values, dtype=np.int64)
 
 

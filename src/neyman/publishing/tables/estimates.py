@@ -502,11 +502,13 @@ def quantile_draws(query: Query, points: Sequence[int], values: Integers) -> Cel
 
     The interval lies between the draws at its ends, and holds the estimate [IS-4]. The standard
     error is that of a normal distribution whose 90% interval is as wide. Without such draws, a draw
-    shows nothing else about the data near it: the interval is the clip, and the standard error
-    infinite. ``points`` has the candidates of a draw, then the last one plus 1. `rank_margin` is known
-    before any data.
+    shows nothing else about the data near it: the interval is the clip, and the standard error is
+    infinite. `rank_margin` is known before any data.
+
+    Args:
+        points: the candidates of a draw, then the last one plus 1.
     """
-    if not query.drawn_interval:
+    if not query.interval:
         low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
         return CellEstimates(values, np.full(len(values), math.inf), low, high)
     low, value, high = np.moveaxis(values.reshape(-1, len(query.quantiles), 3), 2, 0)

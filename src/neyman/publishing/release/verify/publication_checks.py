@@ -162,7 +162,7 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
     value, error, lower, upper = columns
     low, high = form.possible
     fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
-    unknown = form.query.inverse_sensitivity and not form.query.drawn_interval
+    unknown = form.query.inverse_sensitivity and not form.query.interval
     near = np.isposinf(error) if unknown else (error >= 0) & (error <= high - low)
     if not np.all(fits & near):
         what = "quantile" if form.query.ranked else form.query.measure.replace("_", " ")
