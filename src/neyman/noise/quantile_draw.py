@@ -36,6 +36,7 @@ def runs(
     *,
     below: int = 0,
     rows: int | None = None,
+    shift: int = 0,
 ) -> list[tuple[int, int, int]]:
     """Cut the grid, or a part of it, into runs of points with equal scores.
 
@@ -46,13 +47,14 @@ def runs(
         level: q, the level of the quantile.
         below: number of rows with values below the part.
         rows: number of all rows, by default the sum of ``counts``.
+        shift: ranks to add to the target rank q n.
 
     Returns:
         For each run, its first point, its number of points, and its integer score: the distance
         d(t) of its points (see the module), times the denominator of ``level``.
     """
     first, high = ends
-    target = level.numerator * (sum(counts) if rows is None else rows)
+    target = level.numerator * (sum(counts) if rows is None else rows) + shift * level.denominator
     result: list[tuple[int, int, int]] = []
     for value, count in zip(values, counts, strict=True):
         rank = below * level.denominator
@@ -74,14 +76,25 @@ def draw_quantile(
     level: Fraction,
     rate: Fraction,
     bits: Bits,
+    *,
+    shift: int = 0,
 ) -> int:
     """Draw a point t of the grid with probability proportional to exp(-rate d(t)).
+
+    With a shift, the target rank can be below or above all ranks. Then a further point beyond the
+    low or the high end, for which this end is returned, has distance 0 [IS-4].
 
     Args:
         values, counts, ends, level: as in `runs`.
         rate: a rational above 0, per rank.
+        shift: ranks to add to the target rank q n.
     """
-    grid = runs(values, counts, ends, level)
+    grid = runs(values, counts, ends, level, shift=shift)
+    target = level.numerator * sum(counts) + shift * level.denominator
+    if shift < 0:
+        grid.append((ends[0], 1, max(0, target)))
+    elif shift > 0:
+        grid.append((ends[1], 1, max(0, level.denominator * sum(counts) - target)))
     chosen = weighted_choice(
         [score for *_, score in grid],
         [points for _, points, _ in grid],

@@ -22,6 +22,11 @@ imaginary_part: Callable[[Array], Array] = attrgetter("imag")
 """Return the imaginary parts of an array."""
 
 
+def dot(left: Array, right: Array) -> float:
+    """Return the sum of the products of real entries, in one thread: `@` may share long arrays."""
+    return float(np.add.reduce(left * right))
+
+
 def generator_of(generator: object, seed: int | None = None) -> np.random.Generator:
     """Return ``generator``, or a new one if it is None. Simulations use it, and releases do not.
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from neyman.numerics.arrays import Array, imaginary_part, real_part
+from neyman.numerics.arrays import Array, dot, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
@@ -141,7 +141,7 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
     transforms = (24 * math.log2(size) + 16) * UNIT * norm
     phases = (8 + 2 * abs(step) * (n * n + block * block + len(k) ** 2)) * UNIT
     error = transforms + phases * float(np.abs(weight).sum())
-    turning = 3 * UNIT * float(np.abs(weight) @ k[:n])  # error of k times the angle
+    turning = 3 * UNIT * dot(np.abs(weight), k[:n])  # error of k times the angle
     far = max(abs(start), abs(start + count * step))
     return sums, np.full(count, error + turning * far)
 
@@ -149,14 +149,18 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 def _product(left: Array, right: Array) -> Array:
     """Return the product of two matrices. Compute small ones in one thread, which is faster.
 
-    The product is computed in blocks of terms too small for a library to share among threads. The
-    bound of `rounding` holds for every order of the terms in a sum.
+    A library may share a product among threads, which then wait for the next one at full load. So
+    compute a product in blocks that are too small to share. The bound of `rounding` holds for every
+    order of the terms in a sum.
     """
     rows, terms, columns = left.shape[0], left.shape[1], right.shape[1]
     if rows * terms * columns > 1 << 22:
         return left @ right
-    # Threads never share a product of so few multiplications.
-    size = max((1 << 16) // (rows * columns), 8)
+    if min(rows, columns) == 1:  # even small products of a vector are shared
+        return np.einsum("ij,jk->ik", left, right)
+    if rows > 8:
+        return np.concatenate([_product(left[k : k + 8], right) for k in range(0, rows, 8)])
+    size = max(((1 << 16) - 1) // (rows * columns), 1)
     even = terms - terms % size
     blocks = left[:, :even].reshape(rows, -1, size).transpose(1, 0, 2)
     parts = np.matmul(blocks, right[:even].reshape(-1, size, columns))

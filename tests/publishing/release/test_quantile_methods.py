@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from neyman.accounting.semantics import sentences as words
 from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
@@ -194,6 +195,152 @@ def test_at_equal_rho_the_rank_error_is_at_most_a_third_of_that_of_64_bins():
     assert off["drawn"] <= off["bins"] / 3
 
 
+def an_interval(level="1/2", relation="add-remove", rho="1/10", clip=(0, 100), **fields):
+    """A plan of one quantile with a drawn interval, of whole numbers."""
+    return Plan.from_dict(
+        {
+            "schema": 2,
+            "name": "pay",
+            "dataset": "pay@1",
+            "table": "people",
+            "unit": {"protects": "person", "neighboring": relation, "rows": 1},
+            "columns": {"paid": {"integer": True}},
+            "budget": {"zcdp": rho},
+            "query": [
+                {
+                    "name": "m",
+                    "measure": "quantiles",
+                    "quantiles": [level],
+                    "column": "paid",
+                    "method": "inverse-sensitivity-interval",
+                    "clip": list(clip),
+                    "share": 1,
+                    **fields,
+                }
+            ],
+        }
+    )
+
+
+def published_rows(plan, values, times, seed):
+    """The rows that so many releases of these values publish."""
+    (form,) = forms(plan, plan.calibrated())
+    low, high = form.query.bins[0], form.query.bins[-1]
+    index, counts = np.unique(np.asarray(values) - low, return_counts=True)
+    exact, bits = {("m", "all", "rank"): Cells(high - low, index, counts)}, Words(seed)
+    for _ in range(times):
+        yield from form.build(noisy_part(form, exact, range(form.cells), bits)).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ([7] * 30 + [90], "1/2"),
+        (list(range(101)) * 2, "1/2"),
+        (list(range(0, 101, 10)), "1/10"),
+        ([0, 100], "1/2"),
+        ([3], "0.99"),
+    ],
+)
+def test_an_interval_holds_the_quantile(values, level):
+    """300 releases, also with less rows than the margin: at least 90% of the intervals.
+
+    At a coverage of 90%, fewer than 235 have a chance of 1e-9: a false alarm below 1e-8 in all.
+    """
+    n, q = len(values), Fraction(level)
+    right = [
+        t for t in range(101) if sum(x < t for x in values) <= q * n <= sum(x <= t for x in values)
+    ]
+    held = 0
+    for row in published_rows(an_interval(level), values, 300, 11):
+        assert 0 <= row["lower"] <= row["value"] <= row["upper"] <= 100
+        held += row["lower"] <= right[0] and right[-1] <= row["upper"]
+    assert held >= 235
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_an_interval_is_about_as_wide_as_its_margin(relation):
+    """60 intervals of 2,001 values, a rank apart: half a width within 10% of the margin.
+
+    An end is Laplace about its rank, with standard deviation below a sixth of the margin. So the
+    mean of 60 half widths has a standard deviation below 1.6%: a false alarm below 1e-9.
+    """
+    plan = an_interval(relation=relation, clip=(0, 2000))
+    margin = errors(plan, rows=(10**6,))[0].by_rows[0][2] * 10**6
+    rows = list(published_rows(plan, range(2001), 60, 5))
+    half = np.mean([row["upper"] - row["lower"] for row in rows]) / 2
+    assert half == pytest.approx(margin, rel=0.1)
+    assert np.mean([abs(row["value"] - 1000) for row in rows]) < margin / 5
+
+
+def test_an_interval_costs_two_more_draws():
+    """Three draws at one third of the budget each: the rate falls by the root of 3."""
+    alone = an_interval(method="inverse-sensitivity").mechanism()
+    paid = an_interval().mechanism()
+    assert (alone.draws, paid.draws) == (1, 3)
+    assert float(alone.rate / paid.rate) == pytest.approx(math.sqrt(3), rel=1e-12)
+    assert paid.rho() <= Fraction(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("clip", "rho", "most_rows", "method"),
+    [
+        ((0, 1), "1/10", None, 2),  # a bin for each value
+        ((0, 10), "1/10", None, 11),
+        ((0, 100), "1/10", None, "drawn"),
+        ((0, 10**5), "1/1000", None, 64),  # a wide clip, and much noise
+        ((0, 10**5), "1/1000", 50, 64),
+        ((0, 10**5), "1", None, "drawn"),  # of 1,000 rows a bin holds more than the margin
+        ((0, 10**6), "1/2", 100, 64),  # of 100 rows it holds less
+        ((0, 10**6), "1/2", None, "drawn"),
+    ],
+)
+def test_a_clip_without_a_method_gets_the_narrower_interval(clip, rho, most_rows, method):
+    """The canonical plan states the choice, so another budget does not change it again."""
+    content = an_interval(clip=clip, rho=rho).canonical()
+    del content["query"][0]["method"]
+    plan = Plan.from_dict(content | ({"most_rows": most_rows} if most_rows else {}))
+    chosen = plan.canonical()
+    (query,) = chosen["query"]
+    if method == "drawn":
+        assert query["method"] == "inverse-sensitivity-interval"
+        assert query["clip"] == list(clip)
+    else:
+        assert {"method", "clip"}.isdisjoint(query)
+        assert len(query["edges"]) == method + 1
+        assert (query["edges"][0], query["edges"][-1]) == (clip[0], clip[1] + 1)
+    assert Plan.from_dict(chosen).hash == plan.hash
+    for other in ("1/100000", "100"):
+        again = Plan.from_dict(chosen | {"budget": {"zcdp": other}})
+        assert again.canonical()["query"] == chosen["query"]
+
+
+def test_no_screen_shows_half_the_clip_as_an_error(tmp_path):
+    """A release with and without an interval: the report gives widths of values, or ranks."""
+    Ledger(tmp_path / "l.db").create("pay@1", protects="person", neighboring="replace-one", cap=2)
+    draws = random.Random(4)
+    rows = {
+        "sex": [draws.choice("fm") for _ in range(3000)],
+        "paid": [f"{draws.uniform(20, 30):.2f}" for _ in range(3000)],
+    }
+    first = {**PLAN["query"][0], "share": "1/2"}
+    query = [
+        {**first, "name": "alone"},
+        {**first, "name": "ends", "method": "inverse-sensitivity-interval"},
+    ]
+    plan = Plan.from_dict({**PLAN, "schema": 2, "query": query})
+    out = release(plan, pa.table(rows), tmp_path / "l.db", tmp_path / "out", pages={"p.html": page})
+    assert [c for c in verify(out.folder, {"p.html": page}) if not c.ok] == []
+    alone, ends = (out.tables[f"{name}.all"].to_pylist() for name in ("alone", "ends"))
+    assert [row["standard_error"] for row in alone] == [math.inf, math.inf]
+    assert all(20 <= row["lower"] <= row["value"] <= row["upper"] <= 30 for row in ends)
+    text = (out.folder / "p.html").read_text("utf-8")
+    ranks = next(m for m in out.receipt["mechanisms"] if m["query"] == "alone")["half_width_90"]
+    assert f"± {words.number(ranks)} ranks" in text
+    assert "± 50" not in text
+    assert "of the n rows of a cell, fewer than qn + " in text
+
+
 def test_the_margin_of_ranks_holds_whatever_the_rows_are():
     """Exact distributions of small tables: ranks are off by more with a chance of at most 10%."""
     plan = a_plan(clip=[0, "0.05"], by=None)
@@ -224,7 +371,7 @@ def test_a_plan_s_attributes_move_ranks_as_a_row_does():
     [
         ({"clip": None}, "needs clip = [low, high]"),
         ({"edges": [0, 1]}, "takes none with method = 'inverse-sensitivity'; leave it out"),
-        ({"method": "exact"}, "must be 'bins' or 'inverse-sensitivity'"),
+        ({"method": "exact"}, "must be 'bins', 'inverse-sensitivity', or"),
         ({"method": "bins"}, "clip (of query 'middle') = [0, 100]: a median takes none"),
         ({"clip": [0, "0.001"]}, "must be numbers of at most 2 decimals"),
         ({"clip": [5, 5]}, "the low end must be below the high end"),

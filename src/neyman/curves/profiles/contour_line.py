@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from neyman.numerics.array_cache import array_cache
-from neyman.numerics.arrays import Array, imaginary_part, real_part
+from neyman.numerics.arrays import Array, dot, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
 
@@ -189,7 +189,7 @@ class Line:
         """Return the trapezoid sum divided by e^{K(c) - c epsilon}, and d log delta / d epsilon."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
         total = float(np.add.reduce(real_part(terms)))
-        fall = self.c * total - float(imaginary_part(terms) @ self.u)
+        fall = self.c * total - dot(imaginary_part(terms), self.u)
         return total, -fall / total if total > 0 else 0.0
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -228,7 +228,7 @@ class Line:
                 h = float(self.u[1])
                 sums, error = even_series(weight, first * h, step * h, len(epsilon))
                 # An angle errs by `chirp_units` and a few units of ``far``, four in `moving`.
-                drift = (LIMITS.chirp_units + 4) * UNIT * far * float(np.abs(weight) @ self.u)
+                drift = (LIMITS.chirp_units + 4) * UNIT * far * dot(np.abs(weight), self.u)
                 return np.real(sums), error + drift
         return real_part(series(weight, epsilon * self.u[1])), 0.0
 
@@ -918,7 +918,7 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     kernel = share / (z * (z + 1))
     # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
     end = float(u[-1])
-    noise = float(np.abs(kernel) @ error)
+    noise = dot(np.abs(kernel), error)
     fixed = noise + math.exp(plan.log_left) / (math.pi * end)
     bump = None
     if v:
@@ -933,11 +933,11 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
         # |phi| e^{-v u^2 / 2} from the end to ``far``, and beyond ``far``.
         left = math.sqrt(math.pi / (2 * v)) + 1 / (v * plan.far)
         left *= math.exp(plan.log_left) / math.pi
-        fixed += kappa * (float(share @ error) + left)
+        fixed += kappa * (dot(share, error) + left)
     weight = phi * kernel
-    moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
+    moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))
     if bump is not None:
-        moving += 4 * UNIT * float(np.abs(bump) @ np.abs(z))
+        moving += 4 * UNIT * dot(np.abs(bump), np.abs(z))
     other = real[1:]
     gap = math.tau * (other - c) / h
     safe = k[1:] + np.log1p(plan.k_error[1:]) + 8 * UNIT * np.abs(k[1:])

@@ -310,6 +310,8 @@ def _margin(error: TableError) -> str:
     if not error.by_rows:
         return "–"
     rows, _, half = error.by_rows[-1]
+    if error.by_rank:
+        return f"±\u00a0{words.number(half * rows)} ranks (of {words.number(rows)} rows)"
     return f"±\u00a0{words.number(half)} (of {words.number(rows)} rows)"
 
 

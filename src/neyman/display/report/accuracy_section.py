@@ -15,6 +15,7 @@ from neyman.display.report.receipt_view import Entries, is_quantile, name, size,
 from neyman.display.report.table_accuracy import Table, TableAccuracy
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node, element
+from neyman.publishing.plan.query import INVERSE_SENSITIVITY
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
 
@@ -36,7 +37,8 @@ class ReportedError:
 
     Args:
         entries: the receipt's entries that make the table.
-        accuracy: the accuracy read from the published table. None if the table is missing or empty.
+        accuracy: the accuracy read from the published table. None if the table is missing or
+            empty, or if it has quantiles without an interval, whose error is known in ranks alone.
     """
 
     entries: Entries
@@ -46,8 +48,13 @@ class ReportedError:
 def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[ReportedError]:
     """Return the error of each noisy table, in the order of the plan."""
     errors: list[ReportedError] = []
+    alone = [
+        q["name"] for q in receipt.plan.get("query", ()) if q.get("method") == INVERSE_SENSITIVITY
+    ]
     for entries in tables_of(receipt):
         table = tables.get(f"{entries[0].query}.{entries[0].level}")
+        if entries[0].query in alone:
+            table = None
         known = accuracy_of(table, _CLOSE) if table is not None else None
         errors.append(ReportedError(entries, known))
     return errors
@@ -103,7 +110,8 @@ def accuracy_lines(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
         value, margin, _, _ = _fit(error)
         measured = unit_of_values(receipt, error.entries[0].query, declared=True)
         near = "" if value == "–" else f" at a median value of {value}"
-        unit = f" {measured}" if measured else ""
+        in_ranks = error.accuracy is None and error.entries[0].measure == "rank"
+        unit = f" {measured}" if measured and not in_ranks else ""
         margin = markup.strong(f"{margin}{unit}")
         lines.append([f"{name(receipt, error.entries[0])}: ", margin, f" (90%){near}"])
     if len(errors) > LIMITS.lines:
@@ -178,6 +186,8 @@ def _fit(error: ReportedError) -> list[str]:
     if accuracy is None:
         # A mean consists of two noisy integers, and its margin is neither's margin.
         margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
+        if margin and entries[0].measure == "rank":
+            margin += " ranks"
         return ["–", f"± {margin}" if margin else "–", "–", "–"]
     return [
         words.number(accuracy.value, up=False),

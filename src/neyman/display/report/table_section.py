@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from neyman.accounting.semantics.digits import many, plural
+from neyman.accounting.semantics.digits import many, number, plural
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import declared_columns, unit_of_values
 from neyman.display.report.receipt_view import Entries, detail_text, place, tables_of, title, unit
@@ -136,6 +136,13 @@ def _details(
         for part in receipt.mechanisms
         if part.query == query["name"] and part.threshold is not None
     ]
+    ranks = [
+        f"{place(part.level)}: of the n rows of a cell, fewer than qn + "
+        f"{number(part.half_width_90)} are below the q-quantile, and more than qn − "
+        f"{number(part.half_width_90)} are at most it (90%)"
+        for part in receipt.mechanisms
+        if part.query == query["name"] and part.measure == "rank"
+    ]
     names = [str(query["name"])]
     names += [first_table(names[0])] if "detail" in query else []
     files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
@@ -147,6 +154,7 @@ def _details(
         ("Detail", detail_text(query) if "detail" in query else ""),
         ("Coverage", markup.lines(_coverage(receipt, query))),
         ("Clip", markup.lines(clips)),
+        ("Ranks", markup.lines(ranks)),
         ("Bins", bins),
         ("Filter", expression_words(*map(str, conditions)) if conditions else ""),
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),

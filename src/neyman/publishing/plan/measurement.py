@@ -39,7 +39,7 @@ class Entry:
         public: the declared value of a table without noise.
         squared: the largest squared l2 norm of a shift, times ``draws``.
         keys: the largest number of unknown keys with rows of one unit.
-        draws: for "rank", the number of quantiles drawn from each group, else 1. The shifts of
+        draws: for "rank", the number of draws from each group, else 1. The shifts of
             "rank" are rank changes in units of `query.rank_unit`.
         delta: the largest allowed probability of publishing a key of a single unit.
         relation: "replace-one" or "add-remove": the relation on which the failure depends.

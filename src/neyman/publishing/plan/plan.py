@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from neyman import notebook
 from neyman.accounting.calibrate import Budget, calibrate_exact
@@ -20,6 +21,7 @@ from neyman.accounting.semantics.digits import plain
 from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
+from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.plan.column import Section
@@ -35,7 +37,8 @@ from neyman.publishing.plan.measurement import (
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.plan_sections import plan_sections, read_sections
-from neyman.publishing.plan.query import NoiseKind
+from neyman.publishing.plan.query import NoiseKind, in_bins, interval_ranks
+from neyman.publishing.plan.query_resolution import LIMITS as QUERY_LIMITS
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning, keeping_totals, unmoved
@@ -52,6 +55,7 @@ _COPIED = (
 )
 """The fields that a plan copies unchanged from its document."""
 _MAX_QUERIES_SHOWN = 6  # queries in a text
+_TYPICAL_ROWS = 1000  # rows of a cell for which a method of quantiles is chosen
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -177,11 +181,52 @@ class Plan(PlanModel):
         parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
-        plan = cls._of(parts).with_partitions(partitions)
+        plan = cls._of(parts).with_partitions(partitions)._with_methods()
         problems = [*unmoved(plan)] or [*plan._outright(), *plan._curve_problems()]
         if problems:
             raise PlanError(problems)
         return plan
+
+    def _with_methods(self) -> Self:
+        """Return the plan with a method for each query of quantiles with a clip and no method.
+
+        It is the method with the narrower interval at 1,000 rows per cell, or at ``most_rows`` if
+        that is less: two more draws for the ends, or 64 equal bins. The canonical plan states it.
+        """
+        if not any(query.undecided for query in self.queries):
+            return self
+        decided = tuple(replace(query, undecided=False) for query in self.queries)
+        equal = tuple(in_bins(q) if q.undecided else q for q in self.queries)
+        by_draws, by_bins = (self.changed(queries=queries) for queries in (decided, equal))
+        if self.unit.search is not None:
+            return by_bins  # draws do not go with it
+        try:
+            scale = self._scale_alone()
+        except (ValueError, ArithmeticError):
+            return by_draws  # no Gaussian noise meets the budget
+        wide, narrow = by_draws._widest_intervals(scale), by_bins._widest_intervals(scale)
+        few = {e.query for e in by_bins.entries() if (e.cells or 0) <= QUERY_LIMITS.cells}
+        return self.changed(
+            queries=tuple(
+                other if one.name in few and narrow[one.name] < wide[one.name] else one
+                for one, other in zip(decided, equal, strict=True)
+            )
+        )
+
+    def _widest_intervals(self, scale: Fraction) -> Mapping[str, float]:
+        """Return the largest `interval_ranks` of each query of quantiles, and 0 for others."""
+        rows, widest = min(_TYPICAL_ROWS, self.most_rows or _TYPICAL_ROWS), dict[str, float]()
+        for entry in self.entries():
+            query = self.query(entry.query)
+            wide = interval_ranks(query, entry.sigma_squared(scale), rows) if query.ranked else 0
+            widest[query.name] = max(wide, widest.get(query.name, 0.0))
+        return widest
+
+    def _scale_alone(self) -> Fraction:
+        """Return 1/rho of normal noise that takes the whole budget."""
+        if isinstance(self.budget, Zcdp):
+            return 1 / self.budget.rho
+        return calibrate_exact(lambda scale: Gaussian(sigma=math.sqrt(scale / 2)), self.target)
 
     @property
     def assumption(self) -> str:

@@ -630,8 +630,9 @@ class QueryPart(Strict):
     )
     method: QuantileMethod | None = Field(
         None,
-        description="'bins' or 'inverse-sensitivity', how quantiles are published; 'bins' if not "
-        "given",
+        description="'bins', 'inverse-sensitivity', or 'inverse-sensitivity-interval', how "
+        "quantiles are published; if not given, edges mean bins, and a clip the method with the "
+        "narrower interval",
     )
     quantiles: Numbers | None = Field(
         None, description="which quantiles, each between 0 and 1, rising"

@@ -184,7 +184,7 @@ class PlanModel:
             return self.groups(query, level) * max(self.detail_sizes(query))
         shape = self.shape(query, level)
         if query.inverse_sensitivity:
-            shape = (*shape[:-1], len(query.quantiles))
+            shape = (*shape[:-1], len(query.draws))
         return math.prod(shape)
 
     def groups(self, query: Query, level: str) -> int:
@@ -313,7 +313,7 @@ class PlanModel:
                 parts = measures_of(query)
                 for measure in parts:
                     shifts = self.shifts(query, level, measure)
-                    draws = len(query.quantiles) if query.inverse_sensitivity else 1
+                    draws = len(query.draws) if query.inverse_sensitivity else 1
                     selection = measure == "keys"
                     entry = Entry(
                         query.name,

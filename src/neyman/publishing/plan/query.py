@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,8 +19,11 @@ Measure = Literal[
 ]  # fmt: skip
 """The measure of a query."""
 
-QuantileMethod = Literal["bins", "inverse-sensitivity"]
-"""How quantiles are published: from noisy counts of bins, or drawn from the values in ``clip``."""
+QuantileMethod = Literal["bins", "inverse-sensitivity", "inverse-sensitivity-interval"]
+"""How quantiles are published: from noisy counts of bins, or drawn from the values in ``clip``,
+alone or with two more draws that are the ends of an interval."""
+
+INVERSE_SENSITIVITY: QuantileMethod = "inverse-sensitivity"
 
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 """How noisy tables are adjusted so that they add up."""
@@ -30,6 +34,8 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 Duplicates = Literal["drop", "least"]
 """Which row of a unit with several rows a joined table uses: no row, or the least row."""
 
+
+_EQUAL_BINS = 64  # bins of a clip, for quantiles without a method
 
 TOTAL = "total"  # the level of detail at which a group has one count
 
@@ -85,6 +91,8 @@ class Query:
         rows_per_group: the largest number of rows of one unit that one such cell counts.
         inverse_sensitivity: True to draw quantiles by inverse sensitivity. Then ``bins`` are the
             points of the clip, as a range.
+        interval: True if each quantile has two more draws, the ends of its interval [IS-4].
+        undecided: True while a plan that gives a clip and no method has not chosen one.
         bins: rising edges, in scaled integers. Bin i holds edges[i] <= x < edges[i+1]. Values
             outside go into the first or last bin.
         quantiles: the quantiles to publish, in (0, 1), rising.
@@ -135,6 +143,8 @@ class Query:
     over: str | None = None
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
+    interval: bool = False
+    undecided: bool = False
     row_per_cell: bool = False
     table: str | None = None
     search: ClipSearch | None = None
@@ -168,6 +178,15 @@ class Query:
     def ranked(self) -> bool:
         """Return True if the query publishes quantiles."""
         return isinstance(self, Quantiles)
+
+    @property
+    def draws(self) -> tuple[tuple[Fraction, int], ...]:
+        """Return the draws of a group by inverse sensitivity, each as a quantile and a sign.
+
+        The draw aims at the rank of the quantile, plus the sign times `rank_margin`.
+        """
+        signs = (-1, 0, 1) if self.interval else (0,)
+        return tuple((q, sign) for q in self.quantiles for sign in signs)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -221,7 +240,8 @@ class Query:
         section["over"] = self.over
         section["clip_over"] = _unscale(self.clip_over, columns, self.over)
         section["complete"] = self.complete or None
-        section["method"] = "inverse-sensitivity" if self.inverse_sensitivity else None
+        method = "inverse-sensitivity-interval" if self.interval else INVERSE_SENSITIVITY
+        section["method"] = method if self.inverse_sensitivity else None
         listed = "quantiles" in self.takes
         section["quantiles"] = [exact_text(q) for q in self.quantiles] if listed else None
         section |= {"where": self.where, "by": list(self.group_by), "at": list(self.at)}
@@ -394,6 +414,55 @@ def measures_of(query: Query) -> tuple[str, ...]:
 def rank_unit(query: Query) -> Fraction:
     """Return the fraction of a rank of which drawn quantiles have an integer sensitivity."""
     return Fraction(1, _widest(query).denominator)
+
+
+def rank_margin(query: Query, sigma_squared: Fraction) -> float:
+    """Return r, the 90% margin in ranks of quantiles drawn by inverse sensitivity [IS-3].
+
+    A candidate is drawn with probability proportional to exp(-rate d). Here d is its distance in
+    ranks from the target, and 1 / rate is sigma times `rank_unit`. For m candidates, P(d >= r) <= m
+    exp(-rate r). With an interval, each of its two ends fails with probability at most 5% [IS-4].
+    """
+    candidates = len(query.bins or range(2)) - 1
+    failures = 20 if query.interval else 10
+    rank = math.sqrt(sigma_squared) * float(rank_unit(query))
+    return rank * math.log(failures * candidates) * (1 + 1e-12)
+
+
+def in_bins(query: Query) -> Query:
+    """Return a query for drawn quantiles with equal bins of the clip in place of draws."""
+    low, points = (query.bins or range(2))[0], len(query.bins or range(2)) - 1
+    count = min(_EQUAL_BINS, points)
+    edges = tuple(low + number * points // count for number in range(count + 1))
+    changes = {"inverse_sensitivity": False, "interval": False, "undecided": False}
+    return replace(query, bins=edges, **changes)
+
+
+def bin_error(query: Query, variance: float) -> tuple[float, float]:
+    """Return the standard error and the 90% margin, in ranks, of quantiles of noisy bins.
+
+    They hold for any rows, and leave out the place within a bin. ``variance`` is that of the noise.
+    """
+    bins = len(query.bins or range(2)) - 1
+    worst = max(
+        (1 - q) ** 2 * j + q * q * (bins - j)
+        for q in map(float, query.quantiles)
+        for j in (1, bins)
+    )
+    error = math.sqrt(variance * worst)
+    return error, error * math.sqrt(2 * math.log(10 * max(1, (bins - 1).bit_length())))
+
+
+def interval_ranks(query: Query, sigma_squared: Fraction, rows: int) -> float:
+    """Return half the width of a quantile's 90% interval, in ranks.
+
+    Interval ends in bins are up to a bin away. The ``rows`` are spread evenly over the clip.
+    """
+    if query.inverse_sensitivity:
+        return rank_margin(query, sigma_squared)
+    edges = query.bins or range(2)
+    bin_rows = rows * (1 / (len(edges) - 1) - 1 / (edges[-1] - edges[0]))  # beyond one value
+    return bin_error(query, float(sigma_squared))[1] + bin_rows
 
 
 def _widest(query: Query) -> Fraction:

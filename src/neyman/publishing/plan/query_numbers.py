@@ -37,7 +37,7 @@ LIMITS = Limits()
 
 SEARCHES = ("discover", "discover-signed")  # clips that follow from a noisy histogram
 
-_INVERSE_SENSITIVITY = "inverse-sensitivity"
+_INVERSE_SENSITIVITY = ("inverse-sensitivity", "inverse-sensitivity-interval")
 _FIELDS = ("column", "clip", "over", "clip_over", "edges", "quantiles", "method")
 """The fields that a measure may not take, in the order in which errors name them."""
 
@@ -71,8 +71,15 @@ class QueryContext:
 
     @property
     def inverse_sensitivity(self) -> bool:
-        """Return True if the query's quantiles are drawn by inverse sensitivity."""
-        return self.part.method == _INVERSE_SENSITIVITY
+        """Return True if the query's quantiles are drawn, or if their method is undecided."""
+        return self.part.method in _INVERSE_SENSITIVITY or self.undecided
+
+    @property
+    def undecided(self) -> bool:
+        """Return True if the query gives a clip for quantiles, and no method."""
+        part = self.part
+        ranked = "method" in self.measure.takes and part.clip is not None
+        return ranked and part.method is None and part.edges is None
 
     @property
     def taken(self) -> tuple[str, ...]:
@@ -154,7 +161,7 @@ def _search_problems(context: QueryContext, given: Iterable[str]) -> Iterator[st
 def _fields(context: QueryContext) -> Iterator[str]:
     """Yield an error for each field that the measure does not take, or that is missing."""
     part, measure, taken = context.part, context.measure, context.taken
-    how = f" with method = {_INVERSE_SENSITIVITY!r}" if context.inverse_sensitivity else ""
+    how = f" with method = {part.method!r}" if part.method in _INVERSE_SENSITIVITY else ""
     for field in _FIELDS:
         if getattr(part, field) is not None and field not in taken:
             yield f"{context.given(field)}: a {measure.measure} takes none{how}; leave it out"

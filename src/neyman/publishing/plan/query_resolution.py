@@ -441,6 +441,8 @@ def _resolve_query(
         over=part.over,
         clip_over=_ends(numbers, "clip_over"),
         inverse_sensitivity=context.inverse_sensitivity,
+        interval=context.undecided or part.method == "inverse-sensitivity-interval",
+        undecided=context.undecided,
         row_per_cell=part.measure == "count" and single,
         table=None if part.table == context.document.table else part.table,
         search=search,
@@ -475,7 +477,7 @@ def _size_problems(
     every = [(*query.group_by, *names) for names in query.detail.levels] if query.detail else []
     cells = max(math.prod(sizes[name] for name in names) for names in every or [query.by])
     bins = len(query.bins or range(2)) - 1
-    cells *= len(query.quantiles) if query.inverse_sensitivity else bins
+    cells *= len(query.draws) if query.inverse_sensitivity else bins
     places = max((places_of(hierarchies, level) for level in query.at), default=1)
     if query.inverse_sensitivity and cells * places * bins > LIMITS.grid_points:
         yield (

@@ -413,7 +413,7 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
     if document.tables:
         yield f"{spot}: is for a plan of one table; with [tables], declare the rows"
     for index, part in enumerate(document.query):
-        if part.delta is not None or part.method == "inverse-sensitivity":
+        if part.delta is not None or (part.method or "").startswith("inverse"):
             field = "delta" if part.delta is not None else "method"
             yield (
                 f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "

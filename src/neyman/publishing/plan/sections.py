@@ -257,7 +257,7 @@ def median(column: str, **fields: Unpack[QuantileOptions]) -> Section:
 
     Args:
         column: the column to measure.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
+        **fields: ``edges`` of the bins, or ``clip`` and perhaps a ``method``; and the
             fields of a query.
 
     Examples:

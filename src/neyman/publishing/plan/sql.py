@@ -462,8 +462,7 @@ class _Translator:
             raise self.source.refuse(tree, f"{reason}; declare a column to sum")
         if not summed:
             name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
-        method = {"method": "inverse-sensitivity"} if ranked else {}
-        return {"column": name, "clip": ends, **method}
+        return {"column": name, "clip": ends}
 
     def _columns_added(self, tree: exp.Expr) -> list[str]:
         """Return the columns of numbers whose values count in an expression."""

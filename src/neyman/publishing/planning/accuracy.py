@@ -35,8 +35,14 @@ from neyman.publishing.consistency.adjusted_tables import consistent_variances
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import suggest
-from neyman.publishing.plan.query import Query, center, middle, square_unit
-from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
+from neyman.publishing.plan.query import Query, bin_error, center, middle, square_unit
+from neyman.publishing.tables.estimates import (
+    half_width,
+    rank_error,
+    ratio_range,
+    rows_of,
+    standard_error,
+)
 from neyman.publishing.tables.key_selection import threshold
 
 ROWS = (100, 1000, 10_000)  # the numbers of rows in a cell for which a ratio's error is given
@@ -155,9 +161,9 @@ def errors(
 
 def _published_cells(query: Query, cells: int | None) -> int | None:
     """Return the number of published cells, of noisy ``cells``. Quantiles need one per bin."""
-    if cells is None or not (query.ranked and query.bins) or query.inverse_sensitivity:
+    if cells is None or not (query.ranked and query.bins):
         return cells
-    return cells // (len(query.bins) - 1) * len(query.quantiles)
+    return rows_of(query, cells)
 
 
 def _gap(
@@ -376,15 +382,9 @@ def _ratio(
         error, half = rank_error(query, noise["rank"])
         return n, min(error / n, 1.0), min(half / n, 1.0)
     if query.ranked and query.bins:
-        bins = len(query.bins) - 1
-        worst = max(
-            (1 - q) ** 2 * j + q * q * (bins - j)
-            for q in map(float, query.quantiles)
-            for j in (1, bins)
-        )
-        sigma = math.sqrt((noise["count"] + (Fraction(1, 12) if plan.rounded else 0)) * worst)
-        depth = max(1, (bins - 1).bit_length())
-        return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
+        variance = noise["count"] + (Fraction(1, 12) if plan.rounded else 0)
+        error, half = bin_error(query, float(variance))
+        return n, min(error / n, 1.0), min(half / n, 1.0)
     low, high = query.clip or (0, 1)
     if query.clip_over:
         return _ratio_of_sums(plan, query, noise, unit, n)

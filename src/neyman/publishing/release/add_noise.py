@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +15,7 @@ from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
 from neyman.noise.quantile_draw import draw_quantile
 from neyman.publishing.engines.cells import Cells
 from neyman.publishing.plan.measurement import Entry, rate_of
-from neyman.publishing.plan.query import rank_unit
+from neyman.publishing.plan.query import rank_margin, rank_unit
 from neyman.publishing.release.folder import Staging
 from neyman.publishing.release.receipt_format import ReceiptTable
 from neyman.publishing.release.table_files import listing, parts, write
@@ -103,16 +104,24 @@ def noisy_part(
 def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
-    """Draw the quantiles of the groups with cells in ``part``, and sort the draws of each group."""
-    levels, points = form.query.quantiles, form.query.bins or range(2)
+    """Draw the quantiles of the groups with cells in ``part``, in the order of `Query.draws`.
+
+    If the draws of a group are quantiles alone, sort them.
+    """
+    draws, points = form.query.draws, form.query.bins or range(2)
     size, ends = len(points) - 1, (points[0], points[-1] - 1)
     rate = rate_of(sigma_squared) / rank_unit(form.query)
+    shift = math.ceil(rank_margin(form.query, sigma_squared))
     values: list[int] = []
-    for group in range(part.start // len(levels), part.stop // len(levels)):
+    for group in range(part.start // len(draws), part.stop // len(draws)):
         first, last = np.searchsorted(truth.index, [group * size, (group + 1) * size])
         here = (truth.index[first:last] - (group * size - ends[0])).tolist()
         counts = truth.values[first:last].tolist()
-        values += sorted(draw_quantile(here, counts, ends, q, rate, bits) for q in levels)
+        points_of_group = [
+            draw_quantile(here, counts, ends, q, rate, bits, shift=sign * shift)
+            for q, sign in draws
+        ]
+        values += points_of_group if form.query.interval else sorted(points_of_group)
     return np.array(values, dtype=np.int64)
 
 

@@ -314,7 +314,7 @@ class Session:
         Args:
             statement: such as ``"SELECT sex, AVG(age) FROM people GROUP BY sex"``.
             clips: a dict from a column or alias to the clip of its aggregates, such as ``{"age":
-                (0, 120)}``. A quantile is drawn from the values in its clip.
+                (0, 120)}``.
             key_delta: the probability, for each query with discovered keys, that Neyman publishes a
                 key that only one unit has.
             **budget: as for `ask`.

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import erfc, log_ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.arrays import Array, Bools, Floats, Integers
-from neyman.publishing.plan.query import Query, center, middle, rank_unit, square_unit
+from neyman.publishing.plan.query import Query, center, middle, rank_margin, rank_unit, square_unit
 from neyman.publishing.tables.key_selection import threshold
 
 Noisy = tuple[Integers, Fraction]
@@ -87,7 +87,7 @@ def estimate(
         ranges = query.row_range("sum"), query.row_range("over")
         result = ratio(*ranges, noisy["sum"], noisy["over"], rounded=rounded)
     elif query.inverse_sensitivity and query.bins:
-        result = quantile_draws(query.bins, noisy["rank"][0])
+        result = quantile_draws(query, query.bins, noisy["rank"][0])
     elif query.ranked and query.bins:
         result = quantiles(tuple(query.bins), query.quantiles, noisy["count"], rounded=rounded)
     else:
@@ -103,7 +103,9 @@ def estimate(
 
 def rows_of(query: Query, cells: int) -> int:
     """Return the number of rows of a query's table, given its number of cells."""
-    if query.ranked and query.bins and not query.inverse_sensitivity:
+    if query.inverse_sensitivity:
+        return cells // len(query.draws) * len(query.quantiles)
+    if query.ranked and query.bins:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
 
@@ -503,30 +505,35 @@ def quantiles(
     return CellEstimates(value, error, lower, upper)
 
 
-def quantile_draws(points: Sequence[int], values: Integers) -> CellEstimates:
-    """Return the estimates of quantiles that inverse sensitivity drew, with the clip as interval.
+def quantile_draws(query: Query, points: Sequence[int], values: Integers) -> CellEstimates:
+    """Return the estimates of quantiles that inverse sensitivity drew.
 
-    A draw shows nothing else about the data near it. `neyman.publishing.planning.accuracy` computes
-    the rank error before any data. ``points`` has the candidates of the draw, then the last one
-    plus 1.
+    The interval lies between the draws at its ends, and holds the estimate [IS-4]. The standard
+    error is that of a normal distribution whose 90% interval is as wide. Without such draws, a draw
+    shows nothing else about the data near it: the interval is the clip, and the standard error is
+    infinite. `rank_margin` is known before any data.
+
+    Args:
+        points: the candidates of a draw, then the last one plus 1.
     """
-    low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
-    error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)
-    return CellEstimates(values, error, low, high)
+    if not query.interval:
+        low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
+        return CellEstimates(values, np.full(len(values), math.inf), low, high)
+    low, value, high = np.moveaxis(values.reshape(-1, len(query.quantiles), 3), 2, 0)
+    value = np.sort(value, axis=1).ravel()  # quantiles rise
+    lower, upper = np.minimum(low.ravel(), value), np.maximum(high.ravel(), value)
+    error = (upper - lower).astype(float) / (2 * LIMITS.normal_quantile)
+    return CellEstimates(value, error, lower, upper)
 
 
 def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
     """Return the standard error and the 90% margin, in ranks, of a drawn quantile.
 
-    Inverse sensitivity draws a candidate with probability proportional to exp(-rate d). Here d is
-    its distance in ranks from the quantile, and 1 / rate is sigma times `rank_unit`. If the values
-    near the quantile are spread evenly, d is Laplace, with standard error sqrt(2) / rate. The
-    margin holds for any rows: one candidate has d = 0, so P(d >= a) <= m exp(-rate a) for m
-    candidates [IS-3].
+    If the values near the quantile are spread evenly, its distance in ranks is Laplace, with
+    standard error sqrt(2) / rate. `rank_margin` holds for any rows.
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
-    points = len(query.bins or range(2)) - 1
-    return math.sqrt(2) * rank, rank * math.log(10 * points) * (1 + 1e-12)
+    return math.sqrt(2) * rank, rank_margin(query, sigma_squared)
 
 
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:

@@ -75,7 +75,7 @@ class Form:
     def block(self) -> int:
         """Return the number of cells that one estimate uses, such as the bins of a quantile."""
         if self.query.inverse_sensitivity:
-            return len(self.query.quantiles)
+            return len(self.query.draws)
         bins = self.query.bins if self.query.ranked else None
         return len(bins) - 1 if bins else 1
 

@@ -21,7 +21,7 @@ from neyman.curves.profiles.contour_line import LineSum, end_of
 from neyman.curves.profiles.duality import between_chords, chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.array_cache import array_cache
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
 from neyman.numerics.roots import zero
@@ -381,10 +381,10 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
     kernel = -share / (z * (z + 1))
-    fixed = float(np.abs(kernel) @ error) + math.exp(log_left) / (math.pi * float(u[-1]))
+    fixed = dot(np.abs(kernel), error) + math.exp(log_left) / (math.pi * float(u[-1]))
     weight = phi * kernel
     # The height, the angle of the first node, and a multiple of it.
-    moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
+    moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))
     gap = math.tau * np.abs(real[1:] - c) / h
     aliases = np.stack([real[1:], safe[1:], gap]).reshape(3, 2, count).transpose(1, 0, 2)
     # K(c) enters twice, once with the nodes of the line.

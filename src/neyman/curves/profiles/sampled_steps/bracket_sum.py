@@ -21,7 +21,7 @@ import numpy as np
 from neyman.curves.profiles.contour_line import Line, LineSum, log_kernel, terms_beyond
 from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
 from neyman.numerics.roots import bisect_integers
@@ -332,9 +332,9 @@ class BracketSum:
         share = np.full(len(heights), h / math.pi)
         share[0] /= 2
         kernel = share / (z * (z + 1))
-        fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
+        fixed = dot(np.abs(kernel), error) + math.exp(decay) / (math.pi * end)
         # Errors of the height, the angle of the first node, and its multiple.
-        moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
+        moving = 4 * UNIT * dot(np.abs(phi * kernel), np.abs(z))
         far = float(self.tilts[other])
         most = np.array([self.log_f_above(other)])
         beyond = terms_beyond(np.array([far]), most, np.array([math.tau * (far - c) / h]))

@@ -38,7 +38,7 @@ from neyman.curves.profiles.sampled_steps.likely_sums import (
     listing,
 )
 from neyman.curves.profiles.selection import register
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.operations import in_question
@@ -340,8 +340,8 @@ class Bracket:
         share[0] /= 2
         kernel = share / (z * (z + 1))
         weight = phi * kernel
-        fixed = float(np.abs(kernel) @ error) + rest
-        moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
+        fixed = dot(np.abs(kernel), error) + rest
+        moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))
         used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
         tilts = self.tilts[used]
         most = (log_f + log_error)[used]

@@ -162,7 +162,9 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
     value, error, lower, upper = columns
     low, high = form.possible
     fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
-    if not np.all(fits & (error >= 0) & (error <= high - low)):
+    unknown = form.query.inverse_sensitivity and not form.query.interval
+    near = np.isposinf(error) if unknown else (error >= 0) & (error <= high - low)
+    if not np.all(fits & near):
         what = "quantile" if form.query.ranked else form.query.measure.replace("_", " ")
         raise Differs(f"a {what}, its error or its interval is impossible")
 
