@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -18,6 +18,7 @@ from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import ColumnType, operations
 
+T = TypeVar("T")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -151,11 +152,8 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
     for name in names:
         if (hierarchy := levels.get(name)) is not None:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
-            keys = dict.fromkeys(
-                hierarchy.key(name, row[depth])
-                for place, row in enumerate(hierarchy.rows)
-                if place != hierarchy.unknown
-            )
+            rows = _listed(hierarchy.rows, hierarchy.unknown)
+            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in rows)
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
             check_key_type(name, schema[name], kind, advice)
             _check_keys(name, schema[name], kind, keys)
@@ -172,7 +170,7 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
         else:
             advice = "write the keys as whole numbers or as true and false, without quotes"
             check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
-            keys = (key for place, key in enumerate(column.keys) if place != column.unknown)
+            keys = _listed(column.keys, column.unknown)
             _check_keys(column.name, kind, column.kind, map(key_text, keys))
 
 
@@ -231,6 +229,11 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
         if kind.is_timestamp() and name != plan.unit.id:
             kinds[name] = dt.date
     return kinds
+
+
+def _listed(keys: Sequence[T], unknown: int | None) -> Iterator[T]:
+    """Yield the keys that values of the data must be able to equal: not the key of other values."""
+    return (key for place, key in enumerate(keys) if place != unknown)
 
 
 def _is_day(key: str) -> bool:

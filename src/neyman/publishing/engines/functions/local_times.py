@@ -66,24 +66,13 @@ def local_days(
     Args:
         staged: returns the same rows; the engine computes their columns only once.
     """
-    backend, zones = backend_of(table), dict(plan.rows.zones)
-    kinds = table.schema()  # no plan has a timestamp as an id
-    texts = [name for name in zones if name in kinds and _is_text(kinds[name])]
-    times = [name for name, kind in kinds.items() if kind.is_timestamp() or name in texts]
-    times = [name for name in times if name != plan.unit.id]
+    backend, zones, times = backend_of(table), dict(plan.rows.zones), _times(plan, table)
     if not times:
         return table
-    dated = {name for name, kind in plan.rows.readings if kind.type == "date"}
     utc, listed, local = (
         {name: f"neyman:{stage}:{name}" for name in times} for stage in ("utc", "listed", "local")
     )
-    seconds = {
-        utc[name]: _seconds_of_text(table[name])
-        if name in texts
-        else _seconds(table[name], backend)
-        for name in times
-    }
-    ready = staged(table.mutate(**seconds))
+    ready = staged(table.mutate(**{utc[name]: _seconds(table[name], backend) for name in times}))
     own = {name: _listed_second(ready[utc[name]], zones.get(name) or "UTC") for name in times}
     ready = staged(ready.mutate(**{listed[name]: second for name, second in own.items()}))
     for name in times:
@@ -94,16 +83,39 @@ def local_days(
     ready = staged(ready.mutate(**{local[name]: second for name, second in own.items()}))
     columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
-        second = ready[local[name]]
-        day = backend.date_of(quotient(second, _DAY_SECONDS).cast("int32"))
-        hour = quotient(remainder(second, _DAY_SECONDS), 3600)
-        if name in texts:
-            columns[name] = _local_text(ready[name], day, hour, name in dated, backend)
-            continue
-        columns[name] = day
-        if name in plan.rows.hours:
-            columns[hour_column(name)] = hour
+        columns |= _local_columns(plan, name, ready[name], ready[local[name]])
     return ready.select(**columns)
+
+
+def _times(plan: Plan, table: ibis.Table) -> list[str]:
+    """Return the columns of timestamps, and those of texts with a zone. An id is neither."""
+    zones, kinds = dict(plan.rows.zones), table.schema()
+    return [
+        name
+        for name, kind in kinds.items()
+        if name != plan.unit.id and (kind.is_timestamp() or (name in zones and _is_text(kind)))
+    ]
+
+
+def _local_columns(plan: Plan, name: str, column: Value, second: Value) -> dict[str, Value]:
+    """Return a column with local days, from its local ``second``, and its hours if they are read.
+
+    A text with an offset becomes the text of its day, with the hour if expressions read a date.
+    Other texts stay, but by keys, a text of a day with a time is its day.
+    """
+    backend = backend_of(column)
+    day = backend.date_of(quotient(second, _DAY_SECONDS).cast("int32"))
+    hour = quotient(remainder(second, _DAY_SECONDS), 3600)
+    if not _is_text(column.type()):
+        return {name: day, **({hour_column(name): hour} if name in plan.rows.hours else {})}
+    text, local = column.cast("string"), day.cast("string")
+    cases: list[Any] = [(text.re_search(INSTANT), local), (text.re_search(DAY), text.substr(0, 10))]
+    if any(one == name and kind.type == "date" for one, kind in plan.rows.readings):
+        local = local.concat(" ", (hour + 100).cast("string").substr(1, 2), ":00")
+        cases = [(text.re_search(INSTANT), local)]
+    if column.type().is_binary():
+        cases = [(test, backend.encode(own)) for test, own in cases]
+    return {name: ibis.cases(*cases, else_=column)}
 
 
 def _is_text(kind: dt.DataType) -> bool:
@@ -127,25 +139,10 @@ def _seconds_of_text(column: Value) -> Value:
     return ibis.cases((known, (day_number(year, month, day) - _EPOCH) * _DAY_SECONDS + clock))
 
 
-def _local_text(column: Value, day: Value, hour: Value, dated: bool, backend: Backend) -> Value:
-    """Return the text of a local day, with the hour if ``dated``; other texts as written.
-
-    Unless ``dated``, the text of a day with a time loses the time, because keys are days.
-    """
-    text, known = column.cast("string"), column.cast("string").re_search(INSTANT)
-    local = day.cast("string")
-    if dated:
-        local = local.concat(" ", (hour + 100).cast("string").substr(1, 2), ":00")
-        cases = [(known, local)]
-    else:
-        cases = [(known, local), (text.re_search(DAY), text.substr(0, 10))]
-    if column.type().is_binary():
-        cases = [(test, backend.encode(own)) for test, own in cases]
-    return ibis.cases(*cases, else_=column)
-
-
 def _seconds(column: Value, backend: Backend) -> Value:
     """Return a timestamp's seconds since 1970; NULL more than a day outside the years 1 to 9999."""
+    if _is_text(column.type()):
+        return _seconds_of_text(column)
     micros = backend.micros(column)
     near = micros.between(
         (_FIRST - _DAY_SECONDS) * _SECOND_MICROSECONDS,
