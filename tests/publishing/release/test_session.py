@@ -473,6 +473,24 @@ def _plain(value):
     return int(value) if isinstance(value, Decimal) else value
 
 
+def test_columns_of_extremes_say_that_they_are_quantiles():
+    """In the selected rows under each alias, and in the published tables; the median is a median."""
+    people = pa.table({"age": [i % 40 for i in range(4000)]})
+    session = ny.Session(
+        people,
+        ledger=ny.throwaway(99),
+        dataset="d@1",
+        unit=ny.Unit("person", neighboring="replace-one", rows=1),
+        columns={"age": {"integer": True}},
+    )
+    text = "SELECT MAX(age) AS oldest, MIN(age), MEDIAN(age) AS m FROM data HAVING oldest > 1"
+    answer = session.sql(text, clips={"age": (0, 100)}, zcdp=9)
+    assert answer.table.column_names == ["oldest (99% quantile)", "min_age (1% quantile)", "m"]
+    assert answer.tables["oldest.all"]["quantile"].to_pylist() == [0.99]
+    assert answer.tables["min_age.all"]["quantile"].to_pylist() == [0.01]
+    assert "quantile" not in answer.tables["m.all"].column_names
+
+
 def test_sql_is_one_charge_and_a_refusal_is_none(tmp_path):
     """Several aggregates are one plan; an error of the text or of the plan comes before."""
     asking = session(registered(tmp_path), table="people")

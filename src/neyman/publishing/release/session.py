@@ -382,10 +382,14 @@ class Session:
         return Plan(name=name, queries=questions, budget=budget, disjoint=disjoint, **sections)
 
 
+_LEVELS = {"min": " (1% quantile)", "max": " (99% quantile)"}  # what these columns are
+
+
 def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows that a statement selects from its queries' tables."""
     selection = statement.selection
     columns = selection.columns
+    by_name = {query["name"]: query for query in statement.queries}
     own = {
         query["name"]: tables[f"{query['name']}.{selection.level}"] for query in statement.queries
     }
@@ -404,7 +408,8 @@ def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.T
     arrays: dict[str, pa.Array] = {}
     for label, name, kind in columns:
         source = own[name]["value"] if kind is None else next(iter(own.values()))[name]
-        arrays[label] = pa.array([row[label] for row in taken], source.type)
+        level = _LEVELS.get(by_name[name]["measure"], "") if kind is None else ""
+        arrays[f"{label}{level}"] = pa.array([row[label] for row in taken], source.type)
     return pa.table(arrays)
 
 

@@ -208,7 +208,7 @@ class Form:
         last: list[tuple[str, pa.Array]] = []
         if query.ranked:
             shape = (*shape[:-1], len(query.quantiles))
-        if query.measure == "quantiles":
+        if query.measure in ("quantiles", "min", "max"):  # the others are not what they are called
             last = [("quantile", pa.array([float(level) for level in query.quantiles]))]
         elif query.bins and not query.ranked:
             edges = [Decimal(edge).scaleb(-self.decimals) for edge in query.bins]
