@@ -221,7 +221,7 @@ def test_what_others_state_is_refused():
 @pytest.mark.parametrize(
     ("mechanism", "size"),
     [
-        (ny.Laplace(1), 700),
+        (ny.Laplace(1), 60),
         (ny.DiscreteLaplace(F(3017, 16384)) * 200, 2),
         (ny.Laplace(2) + ny.RandomizedResponse(3), 40),
         (ny.DiscreteLaplace(F(1, 40)), 100),

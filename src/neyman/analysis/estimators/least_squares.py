@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.special  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
-from scipy.special import chdtrc, chdtri
+from scipy.special import chdtri
 
 from neyman.analysis.training.clipping import grid_rows
 from neyman.numerics.binomial import student_quantile
@@ -183,7 +185,8 @@ def data_region(noisy: Floats, sigma: float, miss: float) -> tuple[Floats, Float
     a, c = noisy[:-1, :-1], noisy[:-1, -1]
     size = len(a)
     eigenvalues, basis = np.linalg.eigh(a)
-    square = grown(float(chdtri(size, miss)), lambda x: chdtrc(size, x) <= miss)
+    special: Any = scipy.special
+    square = grown(float(chdtri(size, miss)), lambda x: special.gammaincc(size / 2, x / 2) <= miss)
     limit = sigma * math.sqrt(square / 2) + math.sqrt(size * (size + 1)) / 2
     k = (limit * LIMITS.rounding_factor) ** 2
     inner = eigenvalues**2 * (2 - LIMITS.rounding_factor) - 2 * k

@@ -74,9 +74,10 @@ def group(f: Curve, size: int) -> Curve:
     closed = _closed_form_group(curves[0], size) if len(curves) == 1 else None
     if closed is None:
         below, above = _repeat(joint(curves), size)
-        closed = resting_on(curves, composition_between((below, above)))
+        closed = composition_between((below, above))
         if above[0][1]:  # nothing is claimed about levels below `least_level`
             closed = _within_pure(closed, above, curves, size)
+        closed = resting_on(curves, closed)
     return f.replace([closed])
 
 

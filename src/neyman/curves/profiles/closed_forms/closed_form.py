@@ -77,7 +77,6 @@ class GaussianProfile(Profile):
             if gap <= 0:
                 return -math.inf, first
             error = SPECIAL_FUNCTION_ERROR * (1 + abs(epsilon) + abs(second)) / gap
-            error += 4 * UNIT * abs(math.log(gap))
             return _widen(first + math.log(gap), error) if error < 1 else (-math.inf, first)
         # R(a) - R(b) = integral of 1 - x R(x) over (a, b), R(x) = sqrt(pi/2) erfcx(x / sqrt 2).
         if a * a > LARGEST:
