@@ -474,7 +474,7 @@ def _plain(value):
 
 
 def test_columns_of_extremes_say_that_they_are_quantiles():
-    """In the selected rows under each alias, and in the published tables; the median is a median."""
+    """In the selected rows under each alias, and in the published tables; a median is a median."""
     people = pa.table({"age": [i % 40 for i in range(4000)]})
     session = ny.Session(
         people,
