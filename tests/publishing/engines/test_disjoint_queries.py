@@ -374,10 +374,10 @@ def test_a_partition_and_its_column_in_by_have_one_noise(neighboring, more):
     query = {"name": "n", "measure": "count", "share": Fraction(2, 3), **more}
     plan = a_plan([every, {**query, "partition": "race"}], neighboring)
     grouped = a_plan([every, {**query, "by": ["race", *more.get("by", ())]}], neighboring)
-    (whole, *parts), (alone, together) = (
+    (every_split, *parts), (every_grouped, together) = (
         [squared for _, squared in one.calibrated()] for one in (plan, grouped)
     )
-    assert whole == alone
+    assert every_split == every_grouped
     assert len(parts) == 3
     assert set(parts) == {together}
     assert plan.mechanism().rho() == 1
@@ -393,11 +393,11 @@ def test_the_largest_part_takes_the_share_and_others_by_proportion(neighboring, 
     every = {"name": "every", "measure": "count", "share": "1/2"}
     split = {"name": "n", "measure": "count", "share": "1/2", "partition": "race"}
     queries = [every, {**split, "parts": {"a": {"share": 2}}}]
-    found = [entry.share for entry in a_plan(queries, neighboring).entries()]
-    assert found == [Fraction(1, 2), *map(Fraction, shares)]
+    given = [entry.share for entry in a_plan(queries, neighboring).entries()]
+    assert given == [Fraction(1, 2), *map(Fraction, shares)]
     unit = {"protects": "person", "neighboring": neighboring, "id": "id"}
-    found = [entry.share for entry in a_plan(queries, unit=unit).entries()]
-    assert found == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8)]
+    given = [entry.share for entry in a_plan(queries, unit=unit).entries()]
+    assert given == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8)]
 
 
 SPLIT = {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 2], "partition": "race"}

@@ -225,8 +225,8 @@ class PlanModel:
         for names in partitions:
             own = [entry for entry in entries if entry.query in names]
             worst = self._worst_share(own)
-            whole = sum((entry.share for entry in own), Fraction(0))
-            factors |= dict.fromkeys(names, whole / worst if worst else Fraction(1))
+            share = sum((entry.share for entry in own), Fraction(0))
+            factors |= dict.fromkeys(names, share / worst if worst else Fraction(1))
         shares = {one.name: one.share * factors.get(one.name, 1) for one in self.queries}
         total = sum(shares.values(), Fraction(0)) or Fraction(1)
         queries = (replace(one, share=shares[one.name] / total) for one in self.queries)
