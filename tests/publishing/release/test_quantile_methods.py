@@ -13,6 +13,7 @@ import pytest
 from neyman.accounting.semantics import sentences as words
 from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
+from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.noise import Bits
 from neyman.publishing.engines.cells import Cells
 from neyman.publishing.plan.measurement import rate_of
@@ -225,6 +226,7 @@ def an_interval(level="1/2", relation="add-remove", rho="1/10", clip=(0, 100), *
 def published_rows(plan, values, times, seed):
     """The rows that so many releases of these values publish."""
     (form,) = forms(plan, plan.calibrated())
+    assert form.query.bins is not None
     low, high = form.query.bins[0], form.query.bins[-1]
     index, counts = np.unique(np.asarray(values) - low, return_counts=True)
     exact, bits = {("m", "all", "rank"): Cells(high - low, index, counts)}, Words(seed)
@@ -277,6 +279,8 @@ def test_an_interval_costs_two_more_draws():
     """Three draws at one third of the budget each: the rate falls by the root of 3."""
     alone = an_interval(method="inverse-sensitivity").mechanism()
     paid = an_interval().mechanism()
+    assert isinstance(alone, InverseSensitivity)
+    assert isinstance(paid, InverseSensitivity)
     assert (alone.draws, paid.draws) == (1, 3)
     assert float(alone.rate / paid.rate) == pytest.approx(math.sqrt(3), rel=1e-12)
     assert paid.rho() <= Fraction(1, 10)
