@@ -158,13 +158,17 @@ def _product(left: Array, right: Array) -> Array:
         return left @ right
     if min(rows, columns) == 1:  # even small products of a vector are shared
         return np.einsum("ij,jk->ik", left, right)
-    if rows > 8:
-        return np.concatenate([_product(left[k : k + 8], right) for k in range(0, rows, 8)])
-    size = max(((1 << 16) - 1) // (rows * columns), 1)
+    few = min(rows, 8)
+    size = max(((1 << 16) - 1) // (few * columns), 1)
     even = terms - terms % size
-    blocks = left[:, :even].reshape(rows, -1, size).transpose(1, 0, 2)
-    parts = np.matmul(blocks, right[:even].reshape(-1, size, columns))
-    return parts.sum(axis=0) + np.matmul(left[:, even:], right[even:])
+    tall = right[:even].reshape(-1, size, columns)
+    products: list[Array] = []
+    for start in range(0, rows, few):
+        part = left[start : start + few]
+        blocks = part[:, :even].reshape(len(part), -1, size).transpose(1, 0, 2)
+        rest = np.matmul(part[:, even:], right[even:])
+        products.append(np.add.reduce(np.matmul(blocks, tall)) + rest)
+    return np.concatenate(products) if len(products) > 1 else products[0]
 
 
 def _apply_matrix(matrix: Array, vector: Array) -> Array:

@@ -189,7 +189,7 @@ class Line:
         """Return the trapezoid sum divided by e^{K(c) - c epsilon}, and d log delta / d epsilon."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
         total = float(np.add.reduce(real_part(terms)))
-        fall = self.c * total - dot(imaginary_part(terms), self.u)
+        fall = self.c * total - float(np.add.reduce(imaginary_part(terms) * self.u))
         return total, -fall / total if total > 0 else 0.0
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -918,7 +918,7 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     kernel = share / (z * (z + 1))
     # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
     end = float(u[-1])
-    noise = dot(np.abs(kernel), error)
+    noise = float(np.add.reduce(np.abs(kernel) * error))
     fixed = noise + math.exp(plan.log_left) / (math.pi * end)
     bump = None
     if v:
@@ -933,9 +933,9 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
         # |phi| e^{-v u^2 / 2} from the end to ``far``, and beyond ``far``.
         left = math.sqrt(math.pi / (2 * v)) + 1 / (v * plan.far)
         left *= math.exp(plan.log_left) / math.pi
-        fixed += kappa * (dot(share, error) + left)
+        fixed += kappa * (float(np.add.reduce(share * error)) + left)
     weight = phi * kernel
-    moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))
+    moving = 4 * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))
     if bump is not None:
         moving += 4 * UNIT * dot(np.abs(bump), np.abs(z))
     other = real[1:]
