@@ -128,7 +128,7 @@ def _rate(counts: Array | float, trials: Array | float, chance: float, side: int
     """Return limits on binomial rates, below (side -1) or above (1).
 
     SciPy's inverse only proposes them: for small chances, it is far off or NaN. Its forward
-    function decides, which errs by less than 1e-9 of itself.
+    function decides, which errs by less than 1e-9 of itself above 1e-200.
     """
     special: Any = scipy.special
     shape = np.broadcast_shapes(np.shape(counts), np.shape(trials))
@@ -143,7 +143,13 @@ def _rate(counts: Array | float, trials: Array | float, chance: float, side: int
     a, b = np.where(certain, 1.0, a), np.where(certain, 1.0, b)
 
     def holds(p: Array, at: Array) -> Array:
-        return tail(a[at], b[at], p) * (1 + 1e-9) <= chance
+        value, count, size = tail(a[at], b[at], p), k[at], n[at]
+        with np.errstate(all="ignore"):
+            deviance = divergence(count, size * p) + divergence(size - count, size * (1 - p))
+        far = side * (size * p - count) > 0
+        bounded = far & (deviance * (1 - 1e-9) - 1e-9 >= -math.log(chance))
+        # SciPy's function can be 0 where a tail is 1e-250. There, Chernoff's bound decides.
+        return np.where(value < 1e-200, bounded, value * (1 + 1e-9) <= chance)
 
     every = np.ones(len(a), bool)
     with np.errstate(all="ignore"):
