@@ -22,8 +22,9 @@ IMPORTS_BY_STRING = {
     "mechanisms/registry.py": "a stored type is imported at its first use; the results are typed",
 }
 OTHERS = {
-    "CHECK", "PLDAccountant", "TRY_CAST", "True", "calibrate_dp_mechanism", "enable_progress_bar",
-    "eps_error", "font", "load_checkpoint", "ny", "pg_catalog", "size", "zoneinfo",
+    "BatchMemoryManager", "CHECK", "PLDAccountant", "TRY_CAST", "True", "calibrate_dp_mechanism",
+    "enable_progress_bar", "eps_error", "font", "load_checkpoint", "make_private", "nn", "ny",
+    "pg_catalog", "size", "zoneinfo",
 }  # fmt: skip
 """Names of Python, SQL, and other libraries that docstrings put into backticks."""
 MOST_REPEATED = 4  # file names: two files of one name are one idea, as the two stores of a ledger

@@ -77,7 +77,7 @@ This is a logistic regression on {ROWS:,} rows of norm at most 1, with the ridge
 >>> f = draw.tradeoff()
 >>> round(float(f.gdp()), 4), round(float(f.power(level=0.05)), 4)
 ({round(float(f.gdp()), 4)}, {round(float(f.power(level=0.05)), 4)})
->>> float((draw * 9).tradeoff().gdp()) / float(f.gdp())  # nine draws
+>>> round(float((draw * 9).tradeoff().gdp()) / float(f.gdp()), 6)  # nine draws
 3.0...
 ```
 

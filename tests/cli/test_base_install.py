@@ -237,7 +237,8 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
     answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     # A tensor or a network is needed to reach these files; `neyman.torch` names the extra.
     of_torch = {name for name, error in answer.items() if error == "No module named 'torch'"}
-    assert all(name.startswith(("neyman.noise.", "neyman.analysis.training.")) for name in of_torch)
+    below = ("neyman.noise.", "neyman.analysis.training.", "neyman.accounting.integrations.")
+    assert all(name.startswith(below) for name in of_torch)
     assert all("pip install 'neyman[" in answer[name] for name in answer.keys() - of_torch)
     light = (
         "neyman.numerics",
@@ -280,10 +281,8 @@ for name in dir(neyman):
     }
     homes = neyman._modules().items()
     needy = {name for name, home in homes if home.startswith(of_releases) and home not in light}
-    assert set(answer) == {"NeymanAccountant", *needy}
-    for name, said in answer.items():
-        extra = "dp-accounting" if name == "NeymanAccountant" else "release"
-        assert f"pip install 'neyman[{extra}]'" in said
+    assert set(answer) == needy
+    assert all("pip install 'neyman[release]'" in said for said in answer.values())
 
 
 def test_every_package_of_an_extra_is_known_by_the_extra_that_installs_it():

@@ -253,12 +253,14 @@ def test_files_that_were_being_stored_when_the_server_died_do_not_count(
     entry = reserve(ledger)
     ledger.begin(entry.id)
     (tmp_path / "big").write_bytes(random.Random(1).randbytes(40 << 20))
-    doing = Doing(lambda: ledger.finish(entry.id, {"big": tmp_path / "big"}))
-    with raw(server) as other:
-        while other.execute("SELECT count(*) FROM books.piece").fetchone() == (0,):
-            assert doing.thread.is_alive(), doing.answer()
-            time.sleep(0.002)
-    server.kill()
+    with suppress(psycopg.OperationalError), raw(server) as holder, holder.transaction():
+        holder.execute("LOCK TABLE books.event IN SHARE MODE")  # so that none can finish
+        doing = Doing(lambda: ledger.finish(entry.id, {"big": tmp_path / "big"}))
+        with raw(server) as other:
+            while other.execute("SELECT count(*) FROM books.piece").fetchone() == (0,):
+                assert doing.thread.is_alive(), doing.answer()
+                time.sleep(0.002)
+        server.kill()
     server.start()
     assert isinstance(doing.answer(), LedgerError)
     assert ledger.entry(entry.id).state == "reading"

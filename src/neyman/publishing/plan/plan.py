@@ -191,7 +191,8 @@ class Plan(PlanModel):
         """Return the plan with a method for each query of quantiles with a clip and no method.
 
         It is the method with the narrower interval at 1,000 rows per cell, or at ``most_rows`` if
-        that is less: two more draws for the ends, or 64 equal bins. The canonical plan states it.
+        that is less: two more draws for the ends, or 64 equal bins [IS-5]. The canonical plan
+        states it.
         """
         if not any(query.undecided for query in self.queries):
             return self
