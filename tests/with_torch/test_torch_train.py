@@ -675,6 +675,40 @@ def test_a_checkpoint_of_a_model_with_other_buffers_is_refused(tmp_path):
         call(tmp_path, ledger, Buffered(3), data=Rows(), **EXAMPLE)
 
 
+class Hoarder(torch.nn.Module):
+    """Add a row to the state once its first number is large, and lose a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = linear()
+        self.register_buffer("scale", torch.ones(1).double())
+        self.seen = torch.zeros(3)
+
+    def forward(self, x):
+        if bool((x > 50).any()):
+            self.seen = x[0].clone()
+            self.register_buffer("more", x[0].clone())
+            self.add_module("next", linear())
+        return self.layer(x)
+
+    def get_extra_state(self):
+        return self.seen
+
+    def set_extra_state(self, state):
+        pass
+
+
+def test_what_a_model_adds_on_an_unusual_row_is_not_published(tmp_path):
+    """A buffer, a layer, or an extra state: names and values are those of before the run."""
+    x = X.clone()
+    x[7] = torch.tensor([99.0, 98.0, 97.0])
+    ledger = books(tmp_path)
+    trained = call(tmp_path, ledger, Hoarder(), data=(x, Y), microbatch=1)
+    assert set(trained.state) == {"layer.weight", "layer.bias", "scale"}
+    assert trained.state["scale"] == 1
+    assert Trained.load(tmp_path / "out").state.keys() == trained.state.keys()
+
+
 def test_a_result_is_checked_without_data_and_a_changed_file_is_refused(tmp_path):
     trained = call(tmp_path, books(tmp_path))
     assert Trained.load(trained.folder).problems() == []

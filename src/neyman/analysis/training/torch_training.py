@@ -42,8 +42,8 @@ from neyman.numerics import check
 SCHEMA = "neyman-network-checkpoint/1"
 RESTORED = (
     "After each sum of gradients, the parameters that train had their values of before. At each "
-    "checkpoint, all other parameters and the buffers had their values of before the run. So what "
-    "the model wrote to them is not in the result."
+    "checkpoint, all other parameters and the buffers had their values of before the run. The "
+    "result has the names of before the run. So what the model wrote or added is not in it."
 )
 RANDOMNESS = (
     "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
@@ -203,6 +203,11 @@ class NetworkRun:
         self._optimizer, self._scheduler = optimizer, scheduler
         self._rows = rows
         self._environments = (here,)
+        # A row may not decide what is published: the tensors and their names are those of now.
+        self._own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        names = {id(x): name for name, x in self._own.items()}
+        state = Module.state_dict(model, keep_vars=True)
+        self._published = {k: names[id(x)] for k, x in state.items() if id(x) in names}
         self._fixed = self._copy_fixed()
 
     def check(self) -> None:
@@ -288,17 +293,18 @@ class NetworkRun:
         return Setting(conditions, self._environments, NETWORK)
 
     def content(self) -> bytes:
-        """Return the model's state dict as an .npz file."""
+        """Return an .npz file: the names of the state dict before the run, with our values."""
         buffer = io.BytesIO()
-        state = {k: v for k, v in self.model.state_dict().items() if isinstance(v, Tensor)}
+        tensors = {**self._fixed, **self._gradient.gradients.parameters}
         with ZipFile(buffer, "w") as file:
-            for name, x in state.items():
+            for name, own in self._published.items():
+                x = tensors[own]
                 with file.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, _array(x), allow_pickle=False)
         return buffer.getvalue()
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return self._own
 
     def _copy_fixed(self) -> dict[str, Tensor]:
         """Return copies of the buffers and the parameters that do not train, on the CPU."""
