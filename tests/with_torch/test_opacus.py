@@ -184,9 +184,10 @@ def test_torch_gradients_by_vmap_train(tmp_path):
     assert trained.problems() == []
 
 
-def test_the_accountant_registers_at_the_path_that_pages_have_shown():
+def test_importing_the_integration_registers_the_accountant_with_opacus():
     program = (
-        "import neyman.integrations.opacus; from opacus.accountants import create_accountant; "
+        "import neyman.accounting.integrations.opacus; "
+        "from opacus.accountants import create_accountant; "
         "print(type(create_accountant('neyman')).__name__)"
     )
     done = subprocess.run(

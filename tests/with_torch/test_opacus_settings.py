@@ -589,6 +589,12 @@ LOSSES = {
     "class weights": lambda output, target: functional.cross_entropy(
         output, target, weight=torch.tensor([1.0, 9.0])
     ),
+    "weights of later classes": lambda output, target: functional.cross_entropy(
+        torch.cat([output, output], 1), target, weight=torch.tensor([1.0, 1.0, 9.0, 9.0])
+    ),
+    "an ignored class": lambda output, target: functional.cross_entropy(
+        output, target, ignore_index=0
+    ),
     "the largest": lambda output, target: output.max() + 0 * target.sum(),
     "the wrong reduction": lambda output, target: functional.cross_entropy(
         output, target, reduction="sum"
