@@ -682,17 +682,17 @@ class Hoarder(torch.nn.Module):
         super().__init__()
         self.layer = linear()
         self.register_buffer("scale", torch.ones(1).double())
-        self.seen = torch.zeros(3)
+        self.row = torch.zeros(3)
 
     def forward(self, x):
         if bool((x > 50).any()):
-            self.seen = x[0].clone()
+            self.row = x[0].clone()
             self.register_buffer("more", x[0].clone())
             self.add_module("next", linear())
         return self.layer(x)
 
     def get_extra_state(self):
-        return self.seen
+        return self.row
 
     def set_extra_state(self, state):
         pass

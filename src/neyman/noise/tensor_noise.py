@@ -13,6 +13,7 @@ copied.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import cast
@@ -43,6 +44,17 @@ except ImportError:  # Triton is missing
     triton_kernel = None
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Hold the largest Laplace scale with a table, and the number of draws to compare engines."""
+
+    laplace_scale: int = 128  # scale of the largest table on a device
+    trial_draws: int = 3000  # number of draws to compare two engines
+
+
+LIMITS = Limits()
+
+
 def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> None:
     """Write independent draws to a tensor.
 
@@ -59,7 +71,9 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
     """
     tensor = cast(torch.Tensor, out)
     _check(tensor, check.integer("size", size))
-    if tensor.device.type == "cuda" and (name != "discrete_laplace" or exact <= 128):
+    if tensor.device.type == "cuda" and (
+        name != "discrete_laplace" or exact <= LIMITS.laplace_scale
+    ):
         if not (bits is None or isinstance(bits, SecureBits)):
             raise TypeError(
                 f"bits is a {type(bits).__name__}, and noise on a CUDA device is keyed by the "
@@ -125,7 +139,9 @@ def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | 
 def agree(one: Engine, other: Engine, law: TableTensors | StripTensors) -> bool:
     """Return True if two engines make the same draws of ``law`` from a key used only here."""
     key = new_key(law.device)
-    first, second = (torch.empty(3000, dtype=torch.int64, device=law.device) for _ in range(2))
+    first, second = (
+        torch.empty(LIMITS.trial_draws, dtype=torch.int64, device=law.device) for _ in range(2)
+    )
     for engine, out in ((one, first), (other, second)):
         if isinstance(law, TableTensors):
             engine.draw_table(out, key, law)

@@ -578,9 +578,11 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
             f"module or loss fails on invented rows: {type(failure).__name__}: {failure}. Give "
             "loss=lambda model, batch: ..., which computes the loss of a batch of the loader"
         ) from failure
-    whole = any(not x.is_floating_point() and x.dtype != torch.bool for x in tree_leaves(like))
+    has_integers = any(
+        not x.is_floating_point() and x.dtype != torch.bool for x in tree_leaves(like)
+    )
     # Larger classes may have other weights. The first number that is no class ends the search.
-    while whole and device.type == "cpu" and 0 < accepted < 1 << 16:
+    while has_integers and device.type == "cpu" and 0 < accepted < 1 << 16:
         accepted *= 2
         if _failure(optimizer, model, loss, like, accepted) is not None:
             break
