@@ -204,8 +204,8 @@ class NetworkRun:
         self._rows = rows
         self._environments = (here,)
         # A row may not decide what is published: the tensors and their names are those of now.
-        self._own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        names = {id(x): name for name, x in self._own.items()}
+        self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        names = {id(x): name for name, x in self._tensors.items()}
         state = Module.state_dict(model, keep_vars=True)
         self._published = {k: names[id(x)] for k, x in state.items() if id(x) in names}
         self._fixed = self._copy_fixed()
@@ -257,7 +257,7 @@ class NetworkRun:
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably. Restore what no step moves, if the model wrote to it."""
-        tensors = self._tensors()
+        tensors = self._tensors
         with torch.no_grad():
             for name, x in self._fixed.items():
                 tensors[name].copy_(x)
@@ -303,20 +303,17 @@ class NetworkRun:
                     np.lib.format.write_array(part, _array(x), allow_pickle=False)
         return buffer.getvalue()
 
-    def _tensors(self) -> dict[str, Tensor]:
-        return self._own
-
     def _copy_fixed(self) -> dict[str, Tensor]:
         """Return copies of the buffers and the parameters that do not train, on the CPU."""
         trained = self._gradient.gradients.parameters
-        tensors = self._tensors().items()
+        tensors = self._tensors.items()
         return {k: x.detach().cpu().clone() for k, x in tensors if k not in trained}
 
     def _pack_state(self) -> memoryview:
         """Return the bytes of the parameters, buffers, optimizer, and schedule; no random state."""
         buffer = io.BytesIO()
         parts = {
-            "model": {name: x.detach() for name, x in self._tensors().items()},
+            "model": {name: x.detach() for name, x in self._tensors.items()},
             "optimizer": self._optimizer.state_dict(),
             "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
         }
@@ -326,7 +323,7 @@ class NetworkRun:
     def _unpack(self, content: bytes | memoryview) -> None:
         parts = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         with torch.no_grad():
-            for name, x in self._tensors().items():
+            for name, x in self._tensors.items():
                 x.copy_(parts["model"][name])
         self._optimizer.load_state_dict(parts["optimizer"])
         if self._scheduler is not None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from neyman.curves.losses.loss import Loss
 from neyman.numerics.array_cache import array_cache, counted
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments, by_pieces
@@ -525,7 +525,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
     if law.moves is not None:
         moves[: len(law.moves)] = law.moves
     exponents += np.abs(move) * moves / UNIT
-    spread = _dot(p, exponents) + abs(top) + len(p)
+    spread = dot(p, exponents) + abs(top) + len(p)
     if law.normalized and abs(top) < 5:
         # M - 1 to relative accuracy: all finite losses have the mass 1 - infinite.
         flat = np.exp(log_plain)
@@ -536,7 +536,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         excess = float(gain.sum()) - loss.infinite
         log_mgf = math.log1p(excess)
         size = np.abs(gain)
-        units = _dot(size, exponents) + float(size.sum()) * (len(p) + 32)
+        units = dot(size, exponents) + float(size.sum()) * (len(p) + 32)
         share = (float(size.sum()) * (law.relative + 4 * NODE_ERROR) + units * UNIT) / (1 + excess)
     else:
         log_mgf = top + math.log(total)
@@ -544,9 +544,9 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
     logs = [*dropped, *(a + tilt * x for a, x in law.lost)]
     lost = math.fsum(math.exp(min(x - log_mgf, 700.0)) for x in logs)
     rough = law.relative + 4 * NODE_ERROR + (4 * exponents + abs(top) + len(p)) * UNIT
-    mean = _dot(p, place)
+    mean = dot(p, place)
     square = (place - mean) ** 2
-    variance = _dot(p, square)
+    variance = dot(p, square)
     tilted = _Tilted(
         law,
         tilt,
@@ -554,21 +554,16 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         p,
         log_mgf,
         2 * (share + lost),
-        _dot(p, rough),
-        _dot(p, rough * np.abs(place)),
-        _dot(p, moves * np.abs(place)),
+        dot(p, rough),
+        dot(p, rough * np.abs(place)),
+        dot(p, moves * np.abs(place)),
         float(p[: len(law.loss)].sum()),
         lost,
         mean,
         variance,
-        2 * _dot(p, square**2) + 6 * variance**2,
+        2 * dot(p, square**2) + 6 * variance**2,
     )
     return counted(tilted)
-
-
-def _dot(a: Array, b: Array) -> float:
-    """Return the dot product, added pairwise without threads."""
-    return float((a * b).sum())
 
 
 def _panels(
