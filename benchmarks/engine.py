@@ -30,13 +30,20 @@ import psycopg
 import pyarrow as pa
 
 from neyman.cli.demo.midwest import counted, write_people, write_plan
-from neyman.publishing.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
-from neyman.publishing.engines.backends import backend_of, fetched, fresh_key
+from neyman.publishing import (
+    Plan,
+    aggregate_cells,
+    backend_of,
+    check_schema,
+    close_table,
+    listed,
+    open_table,
+    rehearse,
+)
+from neyman.publishing.engines.aggregate import buckets_of
+from neyman.publishing.engines.backends import fetched, fresh_key
 from neyman.publishing.engines.bounding import first_rows
-from neyman.publishing.engines.data_schema import check_schema
 from neyman.publishing.engines.encoding import Coding, names_of
-from neyman.publishing.engines.source import close_table, open_table
-from neyman.publishing.plan.plan import Plan
 
 SETS = "(state), (state, county), (race), (state, race), (state, county, race)"
 

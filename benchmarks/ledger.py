@@ -28,11 +28,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from neyman.ledger.chain import digest, line_around, line_between
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger
+from neyman.ledger import BudgetRefused, SQLiteFile, digest, line_between
+from neyman.ledger.chain import line_around
 from neyman.ledger.postgres.connection import sql
-from neyman.ledger.records import BudgetRefused
-from neyman.ledger.sqlite.store import SQLiteFile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from postgres_server import PostgresServer

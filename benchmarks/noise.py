@@ -28,8 +28,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from neyman.noise import LIMITS as NOISE_LIMITS
 from neyman.noise import SecureBits, discrete_gaussian, discrete_laplace, lookup_table, rejection
+from neyman.noise.integer_noise import LIMITS as NOISE_LIMITS
 from neyman.noise.large_gaussian import Strips
 
 SCALES = (1, 10, 100, 1000, 10**4, 10**5, 10**6)

@@ -84,12 +84,8 @@ def demo() -> list[ROW]:
 
     from neyman.cli.demo.midwest import write_people, write_plan
     from neyman.noise import SecureBits
-    from neyman.publishing.engines.aggregate import aggregate_cells
+    from neyman.publishing import Plan, Source, aggregate_cells, forms, noisy_part
     from neyman.publishing.engines.data_schema import columns_needed
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.release.add_noise import noisy_part
-    from neyman.publishing.release.run import Source
-    from neyman.publishing.tables.forms import forms
 
     with tempfile.TemporaryDirectory() as folder:
         people = Path(folder) / "people.parquet"
@@ -135,11 +131,7 @@ def expressions() -> list[ROW]:
     import duckdb
 
     from neyman.cli.demo.midwest import counted, write_people
-    from neyman.publishing.engines.aggregate import aggregate_cells
-    from neyman.publishing.engines.data_schema import columns_read
-    from neyman.publishing.engines.row_values import prepared
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.release.run import Source
+    from neyman.publishing import Plan, Source, aggregate_cells, columns_read, prepared
 
     letter = {one["county"]: "abcdefgh"[sum(map(ord, one["county"])) % 8] for one in counted()}
     content = {
@@ -206,8 +198,8 @@ def expressions() -> list[ROW]:
 
 def process() -> list[ROW]:
     """The demo as `neyman run`, from the start of the process to its end."""
+    from neyman import Ledger
     from neyman.cli.demo.midwest import write_people, write_plan
-    from neyman.ledger.ledger import Ledger
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -328,10 +320,8 @@ def plans() -> list[ROW]:
     import numpy as np
     import pyarrow as pa
 
-    from neyman.api import run
-    from neyman.ledger.ledger import Ledger
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.planning.accuracy import errors
+    from neyman import Ledger, run
+    from neyman.publishing import Plan, errors
 
     receipt, steps = (
         import_module(f"neyman.publishing.release.{name}") for name in ("receipt", "run")
@@ -435,14 +425,11 @@ def cells(size: int) -> list[ROW]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    from neyman.ledger.ledger import Ledger
+    from neyman import Ledger
     from neyman.noise import SecureBits, discrete_gaussian
-    from neyman.publishing.engines.cells import Cells
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.release.add_noise import noisy_part
+    from neyman.publishing import Cells, Plan, forms, listing, noisy_part, parts
     from neyman.publishing.release.folder import staging
-    from neyman.publishing.release.table_files import listing, parts, write
-    from neyman.publishing.tables.forms import forms
+    from neyman.publishing.release.table_files import write
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -507,8 +494,8 @@ def cells(size: int) -> list[ROW]:
 
 def verified(folder: Path) -> None:
     """Refuse a release that does not stand."""
-    from neyman.display.report.report import page
-    from neyman.publishing.release.verify.verification import verify
+    from neyman.display import page
+    from neyman.publishing import verify
 
     failed = [check for check in verify(folder, {"report.html": page}) if not check.ok]
     if failed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from itertools import combinations
 
-from neyman.mechanisms.optimal_marginals import optimal_marginals
+from neyman import optimal_marginals
 
 MIXED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12)
 WORKLOADS = (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 import neyman as ny
-from neyman.accounting.semantics.bayes import posterior_ratios
+from neyman.accounting import posterior_ratios
 from reproductions.dp_sgd import course as training
 
 

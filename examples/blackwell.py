@@ -10,7 +10,7 @@ import math
 from scipy.special import ndtr
 
 import neyman as ny
-from neyman.curves.tradeoff.garbling import garbling
+from neyman.curves import garbling
 
 EPSILON = 1
 response, gaussian = ny.pure(EPSILON), ny.gdp(EPSILON)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import dp_accounting
 import numpy as np
 
-from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+from neyman.accounting import NeymanAccountant
 
 N, BATCH, STEPS, EPSILON, DELTA = 60_000, 256, 1_000, 1.0, 1e-5
 

@@ -11,9 +11,11 @@ import math
 from fractions import Fraction
 
 import neyman as ny
-from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio
-from neyman.accounting.semantics.best_test import best_test, experiment
+from neyman import best_test, posterior_ratio
+from neyman.accounting import posterior_chance
+from neyman.accounting import sentences as words
+from neyman.accounting.semantics.bayes import ATTACKERS
+from neyman.accounting.semantics.best_test import experiment
 
 RELEASE = ny.DiscreteGaussian(sigma_squared=2, sensitivity=[(1, 1)])  # rho 1/2
 PURE = ny.DiscreteLaplace(scale=2, sensitivity=2)  # epsilon 1

@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from neyman.accounting.calibrate import calibrate
-from neyman.curves.tradeoff.guarantees import approximate, perfect
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.additive import Gaussian
-from neyman.numerics import check
-from neyman.numerics.atoms import UNIT
-from neyman.numerics.bound import Bound
-from neyman.numerics.rounding import above, down, up
+from neyman import Bound, Gaussian, Tradeoff, approximate, calibrate, perfect
+from neyman.numerics import UNIT, above, check, down, up
 
 __all__ = [
     "Pair",

@@ -237,7 +237,7 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
     import psycopg
 
     from ledger_entries import NAME, UNIT
-    from neyman.ledger.ledger import Ledger
+    from neyman import Ledger
 
     owner = postgres.url(schema="rights")
     text = (Path(__file__).parents[1] / "docs/howto/operate-ledger.md").read_text()

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 import neyman as ny
-from neyman.display.report.report import page
+from neyman.display import page
 
 Change = Callable[[pa.Table], pa.Table]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 import neyman as ny
 from neyman.accounting.semantics.bayes import ATTACKERS
-from neyman.display.report.report import page
-from neyman.publishing.plan.plan import Plan
+from neyman.display import page
+from neyman.publishing import Plan
 from plans import release
 
 __all__ = ["BENIGN", "HOSTILE", "Structure", "poisoned", "poisoned_tables", "published"]

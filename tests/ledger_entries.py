@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import Entry
+from neyman import Ledger
+from neyman.ledger import Entry
 
 __all__ = ["FILES", "NAME", "UNIT", "confirmed", "reading", "reserve"]
 

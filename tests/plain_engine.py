@@ -12,10 +12,15 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from neyman.publishing.engines.aggregate import aggregate_cells, discover, rehearse
-from neyman.publishing.engines.data_schema import check_schema, columns_needed
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.column import key_text
+from neyman.publishing import (
+    aggregate_cells,
+    check_schema,
+    discover,
+    key_text,
+    open_table,
+    rehearse,
+)
+from neyman.publishing.engines.data_schema import columns_needed
 
 KEY = bytes(range(18))
 NUMBER = re.compile(r"-?([0-9]{1,120}(\.[0-9]{0,120})?|\.[0-9]{1,120})([eE][-+]?[0-9]{1,4})?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from neyman.api import run
+from neyman import run
 
 release = partial(run, pages={})
 

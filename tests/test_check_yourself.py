@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.tradeoff.garbling import garbling
+from neyman.curves import garbling
 from reproductions import composition_bounds as bounds
 
 

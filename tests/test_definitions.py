@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.accounting.literature import conversions
-from neyman.mechanisms.circular_gaussian import CircularGaussian
+from neyman.mechanisms import CircularGaussian
 from random_laws import examples
 
 PAGE = (Path(__file__).parents[1] / "docs" / "definitions.md").read_text()

@@ -17,12 +17,16 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.accounting.dp_accounting.privacy_loss import to_pld
-from neyman.accounting.filters import Filter
+from neyman.accounting import (
+    Filter,
+    central_limit,
+    edgeworth,
+    posterior_chance,
+    posterior_ratios,
+    to_pld,
+)
 from neyman.accounting.integrations.step_accountant import StepAccountant
-from neyman.accounting.literature.approximations import central_limit, edgeworth
-from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
-from neyman.curves.tradeoff.garbling import garbling
+from neyman.curves import garbling
 
 NAN, INF = float("nan"), float("inf")
 

@@ -21,16 +21,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from neyman.accounting.calibrate import calibrate_exact
+from neyman import Bound, DiscreteGaussian, Mechanism, approximate, zcdp
+from neyman.accounting import calibrate_exact
 from neyman.accounting.literature.conversions import (
     bun_steinke,
     canonne_kamath_steinke_zcdp,
     optimal,
 )
-from neyman.curves.tradeoff.guarantees import approximate, zcdp
-from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.mechanisms.base import Composed, Mechanism
-from neyman.numerics.bound import Bound
+from neyman.mechanisms import Composed
 from reproductions.facts import PUBLISHED
 
 __all__ = ["ALLOCATIONS", "DELTA", "Allocation", "Epsilons", "Level"]

@@ -9,9 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.accounting.semantics.bayes import posterior_ratio, posterior_ratios
-from neyman.curves.tradeoff.guarantees import zcdp
-from neyman.numerics.bound import Bound
+from neyman import Bound, posterior_ratio, zcdp
+from neyman.accounting import posterior_ratios
 from reproductions.census_2020 import redistricting as census
 from reproductions.panels import Axis, Label, Line, Panel, figure
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.digits import percent
+from neyman.accounting import percent
+from neyman.accounting import sentences as words
 from reproductions.census_2020 import redistricting as census
 from reproductions.facts import read
 from reproductions.markdown import table

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neyman.accounting.semantics import sentences as words
-from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.numerics.bound import Bound
+from neyman import Bound, DiscreteGaussian
+from neyman.accounting import sentences as words
 from reproductions.census_2020 import dhc, nation_page
 from reproductions.census_2020 import printed_figures as printed
 from reproductions.census_2020 import redistricting as census

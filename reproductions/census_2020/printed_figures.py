@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from neyman.curves.tradeoff.guarantees import pure
+from neyman import pure
 from reproductions.census_2020 import dhc
 from reproductions.census_2020 import redistricting as census
 from reproductions.facts import PUBLISHED

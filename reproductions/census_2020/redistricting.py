@@ -20,13 +20,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from neyman import Bound, DiscreteGaussian, Mechanism, Tradeoff, gdp, zcdp
 from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
-from neyman.curves.tradeoff.guarantees import gdp, zcdp
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.mechanisms.base import Composed, Mechanism
-from neyman.numerics.atoms import UNIT
-from neyman.numerics.bound import Bound
+from neyman.mechanisms import Composed
+from neyman.numerics import UNIT
 from reproductions.facts import ALLOCATION
 
 __all__ = [

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.cli.demo.midwest import PEOPLE, RACES, counted, write_plan
-from neyman.publishing.consistency.adjusted_tables import METHODS, Consistent, consistent_tables
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing import Consistent, Plan
+from neyman.publishing.consistency.adjusted_tables import METHODS, consistent_tables
 from reproductions.markdown import Tell, main, table
 from reproductions.svg_chart import Axis, Line, Note, chart
 

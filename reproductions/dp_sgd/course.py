@@ -13,16 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.accounting.literature.approximations import (
-    Estimate,
-    edgeworth,
-    normal,
-    sampled_gaussian,
-)
+from neyman import DPSGD, Bound, Mechanism
+from neyman.accounting import Estimate, edgeworth, normal
+from neyman.accounting.literature.approximations import sampled_gaussian
 from neyman.accounting.literature.conversions import canonne_kamath_steinke
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.numerics.bound import Bound
 
 __all__ = ["DELTA", "MNIST", "WARNING", "Course", "Moment", "course", "renyi_epsilon", "same_loop"]
 

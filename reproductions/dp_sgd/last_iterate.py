@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
+from neyman import Bound, NoisyCyclicGradientDescent
 from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
-from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
 from neyman.numerics import check
-from neyman.numerics.bound import Bound
 from reproductions.census_2020.printed_figures import Cell
 from reproductions.facts import PUBLISHED
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent, contraction
-from neyman.numerics import check
-from neyman.numerics.arrays import Array
-from neyman.numerics.bound import Bound
+from neyman import Bound, NoisyCyclicGradientDescent
+from neyman.mechanisms.last_iterate import contraction
+from neyman.numerics import Array, check
 
 __all__ = ["DELTA", "EPOCHS", "Moment", "Problem", "Training", "course", "digits", "within"]
 

@@ -13,13 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.accounting.calibrate import calibrate
-from neyman.accounting.literature.approximations import edgeworth, normal, sampled_gaussian
-from neyman.accounting.semantics.budget import at_most
-from neyman.curves.tradeoff.guarantees import approximate
-from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.dp_sgd import DPSGD
+from neyman import DPSGD, Gaussian, Mechanism, approximate, at_most, calibrate
+from neyman.accounting import edgeworth, normal
+from neyman.accounting.literature.approximations import sampled_gaussian
 from reproductions.census_2020.figures import few_digits, nearest
 from reproductions.dp_sgd import canary_section, digits_section
 from reproductions.dp_sgd import course as training

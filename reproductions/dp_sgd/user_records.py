@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from neyman.accounting.calibrate import calibrate
-from neyman.curves.tradeoff.guarantees import approximate
-from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import Mechanism
+from neyman import Gaussian, Mechanism, approximate, calibrate
 from reproductions.markdown import Tell, main, table
 
 __all__ = ["crossover", "pages"]

@@ -10,7 +10,7 @@ import json
 from functools import cache
 from typing import Any
 
-from neyman.mechanisms.federated import Federated
+from neyman import Federated
 from reproductions.federated import simulation
 from reproductions.federated.simulation import CLIENTS, LOCAL_STEPS, RATE, ROUNDS, SIGMA
 from reproductions.markdown import main, table

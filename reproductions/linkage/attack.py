@@ -27,7 +27,7 @@ from neyman.noise import SecureBits, discrete_gaussian
 
 if TYPE_CHECKING:
     from neyman.noise import Bits
-    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing import Plan
 
 __all__ = [
     "Claims",
@@ -242,7 +242,7 @@ def _county(counts: Counts, cell: Cell) -> dict[Cell, int]:
 
 def demo_plan() -> Plan:
     """Return the demo's plan: totals and races by region, state and county."""
-    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing import Plan
 
     with TemporaryDirectory() as folder:
         return Plan.load(write_plan(Path(folder)))
@@ -294,7 +294,7 @@ def claims_against_release(
     Raises:
         ValueError: for a plan of another kind.
     """
-    from neyman.publishing.plan.scenarios import moved
+    from neyman.publishing import moved
 
     entries = moved(plan, ("race",))
     noise = {(e.query, e.level, e.measure): s for e, s in plan.calibrated()}

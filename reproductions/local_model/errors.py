@@ -19,19 +19,19 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from neyman.accounting.calibrate import calibrate
-from neyman.accounting.optimality.least_error import least_error
-from neyman.accounting.semantics.budget import at_most
-from neyman.curves.tradeoff.guarantees import pure
-from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.mechanisms.local_randomizers import (
+from neyman import (
+    Bound,
     CategoryResponse,
-    Encoding,
+    DiscreteGaussian,
     HadamardResponse,
     UnaryEncoding,
+    at_most,
+    calibrate,
+    least_error,
+    pure,
 )
+from neyman.mechanisms.local_randomizers import Encoding
 from neyman.numerics import check
-from neyman.numerics.bound import Bound
 
 __all__ = ["LEVEL", "Compared", "compared", "encodings", "least_share_error", "worst_share_error"]
 

@@ -5,7 +5,7 @@ Every number on the page is computed here, so that a test can tell a stale one.
 
 from __future__ import annotations
 
-from neyman.accounting.semantics.digits import number
+from neyman.accounting import number
 from reproductions.local_model import errors as local
 from reproductions.markdown import main, table
 

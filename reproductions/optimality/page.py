@@ -10,11 +10,8 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from neyman.accounting.alike import alike
-from neyman.accounting.optimality.least_error import least_error
-from neyman.accounting.semantics.digits import number
-from neyman.curves.tradeoff.guarantees import gdp, pure
-from neyman.mechanisms.local_randomizers import UnaryEncoding
+from neyman import UnaryEncoding, alike, gdp, least_error, pure
+from neyman.accounting import number
 from reproductions.markdown import main, table
 from reproductions.optimality.panels import (
     BOUND,

@@ -11,12 +11,18 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import norm
 
-from neyman.accounting.alike import Options, alike
-from neyman.accounting.calibrate import calibrate
-from neyman.accounting.optimality.least_error import least_error
-from neyman.curves.tradeoff.guarantees import approximate, gdp, pure
-from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.randomized_response import RandomizedResponse
+from neyman import (
+    Gaussian,
+    Laplace,
+    RandomizedResponse,
+    alike,
+    approximate,
+    calibrate,
+    gdp,
+    least_error,
+    pure,
+)
+from neyman.accounting.alike import Options
 from reproductions.local_model.errors import encodings
 from reproductions.svg_chart import Axis, Line, chart, grid
 

@@ -10,9 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.last_iterate import NoisyGradientDescent
-from neyman.mechanisms.posterior_sample import PosteriorSample
+from neyman import NoisyGradientDescent, PosteriorSample, Tradeoff
 from reproductions.markdown import main, table
 from reproductions.panels import Axis, Label, Line, Panel, figure
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import e, exp, expm1, log, sqrt
 
 import neyman as ny
-from neyman.mechanisms.base import Composed
+from neyman.mechanisms import Composed
 from reproductions.printed_numbers.entry import Entry, formula, given
 
 __all__ = ["SOURCE", "entries"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
-from neyman.numerics.bound import Bound, directed
+from neyman import Bound
+from neyman.numerics import directed
 
 __all__ = ["Entry", "Verdict", "formula", "given", "misprint", "missing", "number", "uncomputed"]
 

@@ -9,9 +9,8 @@ from functools import cache
 
 from scipy.special import bdtr, bdtrc
 
-from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
-from neyman.curves.tradeoff.guarantees import approximate, gdp, pure
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff, approximate, gdp, pure
+from neyman.analysis import BinomialTest
 from reproductions.markdown import main, table
 from reproductions.svg_chart import Axis, Line, chart
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from neyman.analysis.estimators.least_squares import moment_shift, moments, population_width, solve
+from neyman.analysis import solve
+from neyman.analysis.estimators.least_squares import moment_shift, moments, population_width
 from neyman.analysis.estimators.regression import symmetric_noise
 from neyman.noise import SecureBits
 

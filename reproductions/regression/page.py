@@ -12,7 +12,7 @@ from typing import Any
 from scipy.special import betaincinv
 
 import neyman as ny
-from neyman.accounting.semantics.digits import number
+from neyman.accounting import number
 from neyman.analysis.estimators.logistic_fit import largest_move
 from reproductions.markdown import main, table
 from reproductions.regression.compare import BUDGETS, RESULTS, losses_of_a_pair

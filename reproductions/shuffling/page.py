@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from neyman.mechanisms.randomized_response import LocalRandomizer
-from neyman.numerics.bound import Bound, directed
+from neyman import Bound, LocalRandomizer
+from neyman.numerics import directed
 from reproductions.markdown import main, table
 from reproductions.panels import Axis, Label, Line, Panel, figure
 from reproductions.shuffling import tables as shuffle

@@ -21,12 +21,8 @@ from itertools import pairwise
 
 from scipy.special import ndtr
 
-from neyman.curves.tradeoff.from_data import between
-from neyman.curves.tradeoff.guarantees import gdp, perfect
-from neyman.curves.tradeoff.mixture_curve import mixture
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Bound, Tradeoff, between, gdp, mixture, perfect
 from neyman.numerics import check
-from neyman.numerics.bound import Bound
 
 __all__ = ["from_a_random_start", "random_start"]
 

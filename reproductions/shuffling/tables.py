@@ -13,10 +13,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.randomized_response import LocalRandomizer
+from neyman import Bound, LocalRandomizer, Tradeoff
 from neyman.numerics import check
-from neyman.numerics.bound import Bound
 from reproductions.facts import PUBLISHED
 
 __all__ = [

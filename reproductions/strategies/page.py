@@ -12,12 +12,12 @@ from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 
-from neyman.accounting.semantics import sentences as words
+from neyman import optimal_marginals
+from neyman.accounting import sentences as words
 from neyman.cli.calibrate_command import at_error
 from neyman.cli.demo.midwest import write_plan
-from neyman.mechanisms.optimal_marginals import MarginalStrategy, optimal_marginals
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.allocation import best_split
+from neyman.mechanisms import MarginalStrategy
+from neyman.publishing import Plan, best_split
 from reproductions.consistency.page import demo_plan
 from reproductions.markdown import main, table
 from reproductions.svg_chart import Axis, Line, chart

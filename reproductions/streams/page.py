@@ -9,14 +9,17 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from neyman.accounting.calibrate import calibrate
-from neyman.curves.tradeoff.guarantees import approximate
-from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.mechanisms.matrix_mechanism.banded import optimized_band, optimized_toeplitz
+from neyman import DPSGD, MatrixMechanism, approximate, calibrate
+from neyman.mechanisms import (
+    Strategy,
+    Toeplitz,
+    Triangular,
+    optimized_band,
+    optimized_toeplitz,
+    square_root,
+)
 from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
 from neyman.mechanisms.matrix_mechanism.factorization import optimized, prefix_bound
-from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.mechanisms.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular, square_root
 from reproductions.markdown import main, table
 from reproductions.svg_chart import INK, PALE, Axis, Line, Note, chart
 

@@ -25,7 +25,7 @@ from neyman.curves.tradeoff.mixture_curve import mixture as mixture
 from neyman.curves.tradeoff.order import compare as compare
 from neyman.curves.tradeoff.tradeoff import Tradeoff as Tradeoff
 from neyman.display.explorer.notebook_explorer import explore as explore
-from neyman.ledger import Ledger as Ledger
+from neyman.ledger.ledger import Ledger as Ledger
 from neyman.ledger.throwaway import throwaway as throwaway
 from neyman.mechanisms.additive import DiscreteGaussian as DiscreteGaussian
 from neyman.mechanisms.additive import DiscreteLaplace as DiscreteLaplace

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neyman.accounting.calibrate import Budget
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.analysis.estimators.ball_mean import mean_of_array
 from neyman.analysis.estimators.estimate import MIN_MISS_PROBABILITY, Estimate
 from neyman.analysis.estimators.least_squares import RADIUS_UNITS, Fit, data_region, solve

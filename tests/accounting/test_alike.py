@@ -9,9 +9,9 @@ import mpmath
 import pytest
 
 import neyman as ny
+from neyman import CanonicalNoise
 from neyman.accounting import compare_noise as room
 from neyman.accounting.compare_noise import alike, error_of
-from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 
 mpmath.mp.dps = 40
 LEVELS = (0.05, 0.001, 1e-9)

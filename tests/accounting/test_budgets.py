@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.accounting.calibrate import calibrate_exact
-from neyman.accounting.charge import charge
-from neyman.curves.losses.bracket import LossBracket
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.accounting import calibrate_exact, charge
+from neyman.curves import Composition, FiniteLoss, LossBracket
 
 BUDGET = ny.at_most(power=0.25, level=0.05)
 

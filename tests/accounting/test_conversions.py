@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from neyman import renyi, zcdp
 from neyman.accounting.literature.conversions import (
     bun_steinke,
     canonne_kamath_steinke,
@@ -22,7 +23,6 @@ from neyman.accounting.literature.conversions import (
     optimal,
     subgaussian_loss,
 )
-from neyman.curves.tradeoff.guarantees import renyi, zcdp
 from random_laws import examples
 
 FACTS = Path(__file__).parents[2] / "reproductions" / "data"

@@ -12,11 +12,9 @@ import pytest
 from scipy.special import ndtri
 
 import neyman as ny
-from neyman.accounting.charge import charge
-from neyman.accounting.currency import Currency
-from neyman.accounting.filters import Filter, Odometer
-from neyman.curves.tradeoff.guarantees import renyi as renyi_curve
-from neyman.mechanisms.full_disclosure import RandomSubset
+from neyman import RandomSubset
+from neyman import renyi as renyi_curve
+from neyman.accounting import Currency, Filter, Odometer, charge
 
 STRATEGIES = 1500  # of each currency
 ORDERS = [1.01, 1.5, 2.0, 3.0, 5.0, 10.0, 40.0]

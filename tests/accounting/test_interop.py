@@ -16,10 +16,10 @@ from dp_accounting.pld import PLDAccountant, common
 from dp_accounting.pld import privacy_loss_distribution as peer
 
 import neyman as ny
+from neyman import NonPrivate
+from neyman.accounting import NeymanAccountant
 from neyman.accounting.dp_accounting import privacy_loss as interop
-from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 from neyman.accounting.dp_accounting.dp_events import _tail
-from neyman.mechanisms.full_disclosure import NonPrivate
 
 ADD, REPLACE, SPECIAL = dp_accounting.NeighboringRelation
 RELATION = {ADD: "add-remove", REPLACE: "replace-one"}

@@ -14,7 +14,7 @@ import neyman as ny
 from neyman.accounting.literature import approximations as limits
 from neyman.accounting.literature import edgeworth_error as smoothing
 from neyman.accounting.literature.cumulants import cumulants, normal_band
-from neyman.curves.losses.composition import Composition
+from neyman.curves import Composition
 
 mpmath.mp.dps = 30
 

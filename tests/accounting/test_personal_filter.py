@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.accounting.personal_filter import PersonalFilter
+from neyman.accounting import PersonalFilter
 from seeded import Seeded
 
 SECRET = 4937  # the square of a person's vector, in no public value

@@ -16,7 +16,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 import neyman as ny
-from neyman.ledger.records import BudgetRefused
+from neyman.ledger import BudgetRefused
 from neyman.sklearn import (
     PCA,
     GridSearchCV,

@@ -10,12 +10,10 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.accounting.filters import Filter, Odometer
-from neyman.accounting.personal_filter import PersonalFilter
-from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
+from neyman.accounting import Filter, Odometer, PersonalFilter, posterior_chance, posterior_ratios
 from neyman.auditing.scores import band_limits
-from neyman.curves.tradeoff.garbling import garbling
-from neyman.publishing.plan.plan_fields import PlanError
+from neyman.curves import garbling
+from neyman.publishing import PlanError
 
 
 def simulated(seed, mu=1.0, runs=2000, **others):

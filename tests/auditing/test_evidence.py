@@ -18,7 +18,8 @@ from scipy.special import bdtr, betaln, ndtr, ndtri
 
 import neyman as ny
 from function_calls import function_calls
-from neyman.auditing.evidence import ManyRuns, OneRun
+from neyman.auditing import ManyRuns
+from neyman.auditing.evidence import OneRun
 from neyman.auditing.one_run_bounds import Guesses, approximate_level, gaussian_level
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
 

@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from attacks import SIZE
+from neyman.auditing import audit_plan
 from neyman.auditing.releases import release_path
-from neyman.auditing.releases.release_path import audit_plan, chance_of_draws
+from neyman.auditing.releases.release_path import chance_of_draws
 from neyman.auditing.releases.small_data import neighbors
 from neyman.cli.main import app
 from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.release import add_noise
+from neyman.publishing import Plan, add_noise
 
 # Ibis's name for DuckDB's
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

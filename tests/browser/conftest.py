@@ -108,7 +108,7 @@ def folder(tmp_path_factory) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from neyman.publishing.release.signing import create_key
+    from neyman.publishing import create_key
 
     folder = tmp_path_factory.mktemp("three")
     (folder / "plan.toml").write_text(PLAN)
@@ -137,7 +137,7 @@ class Served:
     queries = 0
 
     def __init__(self, path: Path | None, **more) -> None:
-        from neyman.display.explorer.server import Explorer
+        from neyman.display import Explorer
 
         self.explorer = Explorer(None if path is None else str(path), port=0, **more)
         self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)

@@ -19,8 +19,8 @@ from playwright.sync_api import Page, expect
 
 import neyman as ny
 from forging import forged
-from neyman.accounting.semantics import sentences as words
-from neyman.publishing.release.signing import create_key, sign
+from neyman.accounting import sentences as words
+from neyman.publishing import create_key, sign
 from random_laws import is_small
 
 SCREENS = os.environ.get("NEYMAN_SCREENS")

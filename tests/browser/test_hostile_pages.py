@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from hostile_pages import BENIGN, HOSTILE, poisoned, poisoned_tables, published
+from neyman import Release
 from neyman.display.report import report
-from neyman.publishing.release.folder import Release
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"

@@ -9,9 +9,9 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from neyman.accounting.semantics import sentences as words
+from neyman import Release
+from neyman.accounting import sentences as words
 from neyman.display.report import report
-from neyman.publishing.release.folder import Release
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"

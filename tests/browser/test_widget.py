@@ -17,7 +17,7 @@ from comm.base_comm import BaseComm
 from playwright.sync_api import Page
 
 import neyman as ny
-from neyman.accounting.semantics import sentences as words
+from neyman.accounting import sentences as words
 
 # A model as the front ends of Jupyter give to a widget's module.
 MODEL = """([state, address]) => import(address).then(({ default: module }) => {

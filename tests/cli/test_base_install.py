@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 import neyman
 from neyman.cli.main import app
 from neyman.extras import EXTRAS
-from neyman.publishing.planning.rewrite import toml_text
+from neyman.publishing import toml_text
 from plans import SMALL
 
 ROOT = Path(__file__).parents[2]

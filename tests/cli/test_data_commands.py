@@ -6,7 +6,7 @@ import pytest
 
 from commands import answered as asked
 from commands import neyman
-from neyman.publishing.engines.private_tables import NOTICE
+from neyman.publishing import NOTICE
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")  # Ibis on DuckDB
 

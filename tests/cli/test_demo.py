@@ -13,10 +13,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from neyman import Ledger
 from neyman.cli.demo import demonstration as demo
 from neyman.cli.demo import midwest
 from neyman.cli.demo.midwest import PEOPLE
-from neyman.ledger.ledger import Ledger
 from neyman.publishing.release.folder import OutputError
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.

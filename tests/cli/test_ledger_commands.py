@@ -10,8 +10,8 @@ import pytest
 
 import neyman as ny
 from commands import answered
-from neyman.ledger.chain import Checkpoint
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger
+from neyman.ledger import Checkpoint
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 

@@ -10,8 +10,7 @@ import pytest
 from commands import answered as asked
 from commands import neyman
 from mixed_plan import MIXED
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.tables.key_selection import threshold
+from neyman.publishing import Plan, threshold
 
 
 @pytest.fixture

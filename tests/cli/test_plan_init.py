@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from commands import answered as asked
 from commands import neyman
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.first_plan import Schema, first_plan, schema_of
-from neyman.publishing.planning.missing_values import SQL_RULE
+from neyman.publishing import SQL_RULE, Plan, first_plan, schema_of
+from neyman.publishing.planning.first_plan import Schema
 
 PEOPLE = pa.table(
     {

@@ -11,8 +11,7 @@ import pytest
 import neyman as ny
 from commands import neyman
 from neyman.cli.expression import MECHANISMS, mechanism_from
-from neyman.mechanisms.circular_gaussian import CircularGaussian
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
+from neyman.mechanisms import CircularGaussian, square_root
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
 import command_reference

@@ -17,12 +17,10 @@ import pytest
 from write_samples import HERE, RELEASED, formats, mechanisms, plan_of, plans, write
 
 import neyman as ny
-from neyman.ledger.chain import KINDS, START, Checkpoint, digest
+from neyman.ledger import KINDS, START, Checkpoint, digest
 from neyman.ledger.records import State
-from neyman.mechanisms.matrix_mechanism.strategy import Strategy
-from neyman.mechanisms.registry import MODULES
-from neyman.publishing.release.receipt_format import Receipt
-from neyman.publishing.release.verify.verification import verify
+from neyman.mechanisms import MODULES, Strategy
+from neyman.publishing import Receipt, verify
 
 
 def stored(name: str) -> Any:

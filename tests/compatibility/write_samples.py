@@ -23,20 +23,12 @@ from pydantic import BaseModel
 import neyman as ny
 from neyman.analysis.training import checkpoint
 from neyman.analysis.training.terms import Terms
-from neyman.ledger.database import VERSION
+from neyman.ledger import VERSION
 from neyman.ledger.postgres.schema import schema_of
 from neyman.ledger.sqlite.location import FILE_SCHEMA
-from neyman.mechanisms.choice import Alternatives, Choice
-from neyman.mechanisms.circular_gaussian import CircularGaussian
+from neyman.mechanisms import Alternatives, Choice, CircularGaussian, Triangular, square_root
 from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
-from neyman.mechanisms.matrix_mechanism.strategy import Triangular, square_root
-from neyman.publishing.release.receipt_format import (
-    EstimateReceipt,
-    Receipt,
-    TestReceipt,
-    TrainingReceipt,
-)
-from neyman.publishing.release.signing import create_key
+from neyman.publishing import EstimateReceipt, Receipt, TestReceipt, TrainingReceipt, create_key
 
 __all__ = ["HERE", "formats", "mechanisms", "plan_of", "plans", "write"]
 

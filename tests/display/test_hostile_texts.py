@@ -12,8 +12,7 @@ from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables,
 from neyman import notebook
 from neyman.display.report import report
 from neyman.elements import element
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.release.verify.verification import verify
+from neyman.publishing import Plan, verify
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -14,7 +14,7 @@ import pytest
 
 import neyman as ny
 from neyman import notebook
-from neyman.accounting.semantics import sentences
+from neyman.accounting import sentences
 from plans import SMALL, release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -234,9 +234,8 @@ def _toml_key(text: object) -> str:
 
 def named_errors() -> tuple[type[Exception], ...]:
     """Those that the documentation of `ny.run` names."""
-    from neyman.ledger.records import BudgetRefused, LedgerError
-    from neyman.publishing.engines.csv_reader import DataError
-    from neyman.publishing.plan.plan_fields import PlanError
+    from neyman.ledger import BudgetRefused, LedgerError
+    from neyman.publishing import DataError, PlanError
     from neyman.publishing.release.folder import OutputError
 
     return (PlanError, DataError, OutputError, LedgerError, BudgetRefused)

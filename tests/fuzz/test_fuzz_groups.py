@@ -12,7 +12,7 @@ import numpy as np
 from truth import Array, Tally, cases, delta, draws, log_uniform, power, renyi, tally
 
 import neyman as ny
-from neyman.accounting.filters import Filter, Odometer
+from neyman.accounting import Filter, Odometer
 
 __all__ = ["tally"]
 

@@ -20,12 +20,10 @@ from hostile import fuzzed, mutated, texts
 from hypothesis import strategies as st
 from test_fuzz_releases import DATA, SMALL, said
 
-from neyman.api import run
-from neyman.ledger.chain import Checkpoint, digest
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger, run
+from neyman.ledger import BudgetRefused, Checkpoint, LedgerError, digest
 from neyman.ledger.published_files import digest_of
-from neyman.ledger.records import BudgetRefused, LedgerError
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing import Plan
 from neyman.publishing.release.folder import OutputError
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}

@@ -24,13 +24,10 @@ from hostile import changed, fuzzed, mutated, named_errors, texts, toml_of
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from neyman.api import run
+from neyman import Ledger, run
 from neyman.cli.main import app
-from neyman.display.report.report import page
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.verify.verification import verify
+from neyman.display import page
+from neyman.publishing import Plan, PlanError, verify
 from plans import SMALL
 
 UNIT = {"protects": "person", "neighboring": "replace-one"}

@@ -16,7 +16,7 @@ import scipy
 from cases import CASES, CURVES, DELTAS, EPSILONS
 
 import neyman as ny
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
+from neyman.mechanisms import square_root
 
 __all__ = ["ENVIRONMENT", "FILE", "recorded"]
 

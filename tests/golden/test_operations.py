@@ -18,9 +18,8 @@ from cases import CASES, CURVES
 
 import neyman as ny
 from function_calls import on_each_call
-from neyman.accounting.dp_accounting.privacy_loss import to_pld
-from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
+from neyman.accounting import posterior_chance, posterior_ratios, to_pld
+from neyman.mechanisms import square_root
 from neyman.numerics import atoms, characteristic_function, decay
 from neyman.numerics.array_cache import CACHE
 from neyman.publishing.release.receipt import draft

@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 from ledger_entries import FILES, UNIT, reading, reserve
+from neyman import Ledger
+from neyman.ledger import DELTA, Account, BudgetRefused, LedgerError
+from neyman.ledger import UNIT as ONE
 from neyman.ledger.accounts import situation
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import Account, BudgetRefused, LedgerError
-from neyman.ledger.units import DELTA
-from neyman.ledger.units import UNIT as ONE
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, confirmed, reserve
-from neyman.ledger.chain import Checkpoint, line_around, line_between, line_of
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman import Ledger
+from neyman.ledger import BudgetRefused, Checkpoint, LedgerError, line_between
+from neyman.ledger.chain import line_around, line_of
 from neyman.ledger.validation import reservation_terms
 
 

@@ -23,13 +23,12 @@ from hypothesis import strategies as st
 
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, confirmed, reserve
-from neyman.ledger import chain
+from neyman import Ledger
+from neyman.ledger import UNIT as ONE
+from neyman.ledger import Checkpoint, LedgerError, chain, line_between
 from neyman.ledger import validation as terms
-from neyman.ledger.chain import Checkpoint, line_around, line_between, line_of, write_checkpoint
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import LedgerError
+from neyman.ledger.chain import line_around, line_of, write_checkpoint
 from neyman.ledger.sqlite import location
-from neyman.ledger.units import UNIT as ONE
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
 

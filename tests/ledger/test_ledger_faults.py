@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from ledger_entries import NAME, UNIT, reading, reserve
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman import Ledger
+from neyman.ledger import BudgetRefused, LedgerError
 from own_process import answer, called, main
 
 

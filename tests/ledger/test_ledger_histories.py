@@ -20,10 +20,9 @@ from hypothesis.stateful import (
 
 from attacks import SIZE
 from ledger_entries import UNIT, reserve
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, LedgerError
-from neyman.ledger.units import DELTA
-from neyman.ledger.units import UNIT as ONE
+from neyman import Ledger
+from neyman.ledger import DELTA, BudgetRefused, LedgerError
+from neyman.ledger import UNIT as ONE
 
 
 class AgainstFractions(RuleBasedStateMachine):

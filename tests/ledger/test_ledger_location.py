@@ -20,10 +20,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ledger_entries import NAME, UNIT, reserve
+from neyman import Ledger
 from neyman.cli.main import app
-from neyman.ledger.chain import Checkpoint
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman.ledger import BudgetRefused, Checkpoint, LedgerError
 from own_process import answer, main
 
 WAIT = 0.2  # seconds

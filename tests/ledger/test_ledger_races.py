@@ -9,8 +9,8 @@ import pytest
 
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, reserve
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused
+from neyman import Ledger
+from neyman.ledger import BudgetRefused
 
 GRANTED = 60 * SIZE - 1
 

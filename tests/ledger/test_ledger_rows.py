@@ -13,13 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ledger_entries import FILES, NAME, UNIT, reading, reserve
+from neyman import Ledger
 from neyman.cli.main import app
-from neyman.ledger import audit, rows
+from neyman.ledger import Damage, LedgerError, audit, digest, rows
 from neyman.ledger import ledger as book
-from neyman.ledger.chain import digest
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import LedgerError
-from neyman.ledger.rows import Damage
 
 ERRORS = [TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, ValueError]
 

@@ -17,10 +17,9 @@ import apsw
 import pytest
 
 from ledger_entries import FILES, UNIT, confirmed, reading, reserve
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import LedgerError
+from neyman import Ledger
+from neyman.ledger import LedgerError, SQLiteFile
 from neyman.ledger.sqlite import location as place
-from neyman.ledger.sqlite.store import SQLiteFile
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from ledger_entries import FILES, NAME, UNIT, reading, reserve
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import LedgerError
+from neyman import Ledger
+from neyman.ledger import LedgerError
 from postgres_server import PostgresServer
 
 

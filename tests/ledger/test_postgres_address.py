@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.ledger.postgres.connection import Address
+from neyman.ledger import Address
 
 SECRET = "hunter2"
 

@@ -19,10 +19,10 @@ import psycopg
 import pytest
 
 from ledger_entries import FILES, NAME, UNIT, reading, reserve
-from neyman.ledger.chain import digest, line_of
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger
+from neyman.ledger import LedgerError, digest
+from neyman.ledger.chain import line_of
 from neyman.ledger.published_files import digest_of
-from neyman.ledger.records import LedgerError
 from postgres_server import PostgresServer
 
 Writer = tuple[str, str, str]

@@ -22,8 +22,8 @@ import pytest
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, reserve
 from machine import need
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman import Ledger
+from neyman.ledger import BudgetRefused, LedgerError
 from neyman.ledger.validation import account_terms
 from postgres_server import PostgresServer
 from random_laws import is_small

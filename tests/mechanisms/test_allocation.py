@@ -13,10 +13,10 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
+from neyman.curves import LIMITS as RANDOM_ALLOCATION_LIMITS
+from neyman.curves import select
 from neyman.curves.losses.random_allocation import _added_up, _law
-from neyman.curves.profiles import select
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
+from neyman.mechanisms import square_root
 from neyman.mechanisms.random_allocation import RandomAllocation
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import neyman as ny
 from exact_draws import ALARM, assert_shares
+from neyman.mechanisms import square_root
 from neyman.mechanisms.batches import draws
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.noise import Bits, row_draws
 from seeded import Seeded
 

@@ -16,11 +16,9 @@ from scipy.special import ndtr
 
 import neyman as ny
 from exact_draws import assert_shares
-from neyman.curves.losses.circular_arcs import CircularGaussianLoss
-from neyman.curves.losses.composition import Composition
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.circular_gaussian import CircularGaussian
+from neyman import Mechanism, Tradeoff
+from neyman.curves import CircularGaussianLoss, Composition
+from neyman.mechanisms import CircularGaussian
 from neyman.noise import Bits
 from random_laws import examples
 

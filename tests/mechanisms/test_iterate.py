@@ -14,12 +14,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.mechanisms.last_iterate import (
-    NoisyCyclicGradientDescent,
-    NoisyGradientDescent,
-    NoisyStochasticGradientDescent,
-    contraction,
-)
+from neyman import NoisyCyclicGradientDescent, NoisyGradientDescent, NoisyStochasticGradientDescent
+from neyman.mechanisms.last_iterate import contraction
 
 
 def mu(mechanism):

@@ -6,10 +6,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from neyman.curves.tradeoff.guarantees import pure
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.local_randomizers import CategoryResponse, HadamardResponse, UnaryEncoding
-from neyman.mechanisms.randomized_response import RandomizedResponse
+from neyman import (
+    CategoryResponse,
+    HadamardResponse,
+    Mechanism,
+    RandomizedResponse,
+    UnaryEncoding,
+    pure,
+)
 from neyman.noise import Bits
 
 KINDS = (

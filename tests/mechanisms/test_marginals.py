@@ -13,9 +13,8 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 
 import neyman as ny
+from neyman import Marginals, optimal_marginals
 from neyman.mechanisms import marginals_sensitivity as moves
-from neyman.mechanisms.marginals import Marginals
-from neyman.mechanisms.optimal_marginals import optimal_marginals
 from seeded import Seeded
 
 

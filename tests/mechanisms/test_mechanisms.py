@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from function_calls import function_calls
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import discrete_laplace_loss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.base import Composed, Mechanism
-from neyman.mechanisms.choice import Alternatives
+from neyman import Mechanism, Tradeoff
+from neyman.curves import Composition, LaplaceLoss, discrete_laplace_loss
+from neyman.mechanisms import Alternatives, Composed
 
 tries = settings(max_examples=60)
 numbers = st.one_of(

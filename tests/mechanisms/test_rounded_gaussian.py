@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from function_calls import function_calls
-from neyman.accounting.charge import charge
+from neyman.accounting import charge
 from random_laws import examples
 
 SIGMAS = st.fractions(F(1, 4), 8, max_denominator=20)

@@ -12,11 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.charge import charge
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.full_disclosure import NonPrivate, RandomSubset
-from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax, SparseVector
-from neyman.mechanisms.randomized_response import LocalRandomizer
+from neyman import (
+    ExponentialMechanism,
+    LocalRandomizer,
+    Mechanism,
+    NonPrivate,
+    RandomSubset,
+    ReportNoisyMax,
+    SparseVector,
+)
+from neyman.accounting import charge
 
 EPSILONS = (0.0, 0.2, 0.6, 1.1)
 SLACK = 1e-12

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.mechanisms.dp_sgd import DPSGD, SAMPLINGS
+from neyman import DPSGD, MatrixMechanism
+from neyman.mechanisms import Toeplitz, Triangular, square_root
+from neyman.mechanisms.dp_sgd import SAMPLINGS
 from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
-from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.mechanisms.matrix_mechanism.strategy import Toeplitz, Triangular, square_root
 
 N, BATCH, SIGMA = 1000, 64, 0.9
 ROUNDS = math.ceil(N / BATCH)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.mechanisms.base import Mechanism
+from neyman import Mechanism
 from random_laws import examples
 
 GAMMAS = st.fractions(0, 1, max_denominator=50)

@@ -8,7 +8,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 import neyman as ny
-from neyman.mechanisms.sampling import FixedSize, ShuffledBatches, Subsampled
+from neyman.mechanisms import Subsampled
+from neyman.mechanisms.sampling import FixedSize, ShuffledBatches
 
 GAUSSIAN, LAPLACE = ny.Gaussian(2), ny.Laplace(Fraction(5, 4))
 RESPONSE = ny.RandomizedResponse(1)

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 import neyman as ny
 from neyman.cli.expression import mechanism_from
-from neyman.curves.losses.bracket import LossBracket
+from neyman.curves import LossBracket
 
 CHECKS = [(1, 8, 23.08, 0.005), (16, 16, 1.37506984167, 1e-11)]
 """Sigma, k, and epsilon of 1,000 steps at rate .01 and delta 1e-6."""

@@ -18,10 +18,10 @@ from scipy.stats import t as student
 
 import neyman as ny
 from exact_draws import assert_shares
-from neyman.noise import SecureBits
+from neyman.noise import SecureBits, draw_negative_binomial, draw_poisson
 from neyman.noise.enclosures import Enclosures
 from neyman.noise.real_noise import StudentMagnitude, UniformReal, _before_edge, nearest
-from neyman.noise.run_count import _inverse, draw_negative_binomial, draw_poisson
+from neyman.noise.run_count import _inverse
 from random_laws import examples
 
 LAWS = [(F(10), F(1)), (F(4), F(0)), (F(3), F(-1, 2)), (F(7), F(5, 2)), (F(2), F(1, 10**9))]

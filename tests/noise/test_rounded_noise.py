@@ -14,9 +14,8 @@ from exact_noise import assert_counts, real
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.noise import SecureBits, rounded_gaussian
+from neyman.noise import RoundedWeights, SecureBits, rounded_gaussian
 from neyman.noise.lookup_table import Table
-from neyman.noise.weights import RoundedWeights
 
 VARIANCES = st.one_of(
     st.fractions(F(1, 1000), 100, max_denominator=1000), st.sampled_from([F(10**6), F(1, 10**6)])

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import neyman.noise
 from attacks import SIZE
-from neyman.noise import Bits, discrete_gaussian, discrete_laplace, rejection
+from neyman.noise import Bits, discrete_gaussian, discrete_laplace, rejection, source
 from neyman.noise.lookup_table import weights_table
-from neyman.noise.parameters import positive_rational, source
+from neyman.noise.parameters import positive_rational
 
 ZERO = Fraction(0)
 

@@ -8,14 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from neyman.mechanisms import STRATEGY_UNIT, Toeplitz, Triangular, square_root
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.blocks import Binned
-from neyman.mechanisms.matrix_mechanism.strategy import (
-    STRATEGY_UNIT,
-    Toeplitz,
-    Triangular,
-    square_root,
-)
 from neyman.noise import SecureBits, rounded_gaussian
 from seeded import Seeded
 

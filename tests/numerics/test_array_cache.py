@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.numerics import operations
+from neyman.numerics import OperationLimit, cells, charge, engine_limit, operations, question_meter
 from neyman.numerics.array_cache import CACHE, array_cache
-from neyman.numerics.operations import OperationLimit, cells, charge, engine_limit, question_meter
 
 
 def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached(monkeypatch):

@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.curves.profiles.lattice.lattice import LatticeProfile
-from neyman.numerics.atoms import LEAST_WEIGHT, Atoms, common_step, compose, convolve, power
-from neyman.numerics.discretization import Discretization, contract, spread
-from neyman.numerics.power_sums import added
+from neyman.curves import LatticeProfile
+from neyman.numerics import (
+    LEAST_WEIGHT,
+    Atoms,
+    Discretization,
+    added,
+    common_step,
+    compose,
+    contract,
+    power,
+    spread,
+)
+from neyman.numerics.atoms import convolve
 
 tries = settings(max_examples=60)
 

@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import reference as ref
-from neyman.numerics.atoms import UNIT
-from neyman.numerics.binomial import largest_rate, least_rate, log_binomial, log_half, student_tail
-from neyman.numerics.rounding import normal_quantile
+from neyman.numerics import UNIT, largest_rate, least_rate, log_binomial, log_half, normal_quantile
+from neyman.numerics.binomial import student_tail
 
 
 def log_probability(n, p, c):

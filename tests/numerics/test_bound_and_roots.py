@@ -13,9 +13,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.numerics import check
-from neyman.numerics.bound import Bound
-from neyman.numerics.roots import bisect, bisect_integers, falls_to, least
+from neyman import Bound
+from neyman.numerics import bisect, bisect_integers, check, falls_to, least
 
 tries = settings(max_examples=300)
 reals = st.floats(1e-300, 1e15)

@@ -9,14 +9,16 @@ from itertools import permutations
 import pytest
 
 import neyman as ny
-from neyman.curves.losses.bracket import LossBracket
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.curves.losses.external_pld import ExternalPld
-from neyman.curves.losses.finite import FiniteLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.numerics.canonical_order import order_key
+from neyman.curves import (
+    Composition,
+    DiscreteGaussianLoss,
+    ExternalPld,
+    FiniteLoss,
+    LaplaceLoss,
+    LossBracket,
+    SubsampledGaussianLoss,
+)
+from neyman.numerics import order_key
 
 LOSSES = [
     (LaplaceLoss(Fraction(1, 2)), 2),

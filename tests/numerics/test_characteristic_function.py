@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.numerics.characteristic_function import even_series
+from neyman.numerics import even_series
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from neyman.numerics.raw_values import as_floats, in_order, one_per_record, vectors
+from neyman.numerics import as_floats, in_order, one_per_record, vectors
 
 
 class Hostile:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neyman.numerics.rounding import (
+from neyman.numerics import (
     above,
     below,
     down,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neyman.cli.demo.midwest import PEOPLE
 from neyman.noise import Bits
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing import Plan
 from reproductions.linkage import attack as linkage
 
 PAGE = Path(__file__).parents[2] / "docs" / "linkage.md"

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from neyman.mechanisms.local_randomizers import CategoryResponse
+from neyman import CategoryResponse
 from reproductions.local_model import errors as local
 
 EPSILONS = [0.01, 0.5, 1.0, 4.0, 10.0, 30.0, 40.0]

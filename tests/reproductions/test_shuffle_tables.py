@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neyman.mechanisms.randomized_response import LocalRandomizer
+from neyman import LocalRandomizer
 from reproductions.facts import PUBLISHED
 from reproductions.shuffling import tables as shuffle
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from shelf_tables import Table
 
 import neyman as ny
-from neyman.publishing.release.folder import Release
+from neyman import Release
 from plans import release
 from postgres_server import PostgresServer
 

@@ -7,7 +7,7 @@ import math
 import mpmath
 from mpmath import mpf
 
-from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves import Interval, Profile
 
 
 class Known(Profile):

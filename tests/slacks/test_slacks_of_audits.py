@@ -10,7 +10,8 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.auditing.evidence import ManyRuns, _mu
+from neyman.auditing import ManyRuns
+from neyman.auditing.evidence import _mu
 from neyman.auditing.one_run_bounds import approximate_level, gaussian_level, polygon_level
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
 from slacks import needed, numbers

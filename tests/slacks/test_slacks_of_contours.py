@@ -14,10 +14,11 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.curves.profiles.contour.contour import AROUND, ContourProfile, _plus
-from neyman.curves.profiles.contour_line import (
+from neyman.curves import (
+    ContourProfile,
     Line,
     LineSum,
+    Profile,
     least_log_powers,
     log_chernoff,
     mgf_below,
@@ -25,8 +26,8 @@ from neyman.curves.profiles.contour_line import (
     terms_beyond,
     tilts_of,
 )
-from neyman.curves.profiles.profile import Profile
-from neyman.numerics.arrays import Array
+from neyman.curves.profiles.contour.contour import AROUND, _plus
+from neyman.numerics import Array
 from slacks import needed, numbers
 
 PI = mpmath.pi

@@ -19,20 +19,22 @@ from neyman.accounting.literature import conversions
 from neyman.accounting.semantics.bayes import _chernoff, _predicted_record_bounds
 from neyman.analysis.hypothesis_tests.binomial_sums import count
 from neyman.auditing.one_run_bounds import Guesses
+from neyman.curves import (
+    Composition,
+    GaussianLoss,
+    RenyiBound,
+    SubsampledGaussianLoss,
+    renyi_divergence,
+    select,
+)
 from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
-from neyman.curves.divergences.divergence import renyi_divergence
 from neyman.curves.divergences.envelope import Ceiling, loss_moment, trusted_rho
 from neyman.curves.divergences.implied_profile import ImpliedProfile
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.renyi_bound import RenyiBound
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles.selection import select
 from neyman.mechanisms.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
 from neyman.mechanisms.canonical.iterates_closed_form import Exponential
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
 from neyman.mechanisms.shuffling.shuffled_profiles import BinaryShuffleProfile, _tail_over
-from neyman.numerics.binomial import log_half
+from neyman.numerics import log_half
 from slacks import needed, numbers
 
 F = Fraction

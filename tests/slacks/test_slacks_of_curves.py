@@ -15,19 +15,24 @@ from exact_profiles import Known, Perfect
 from mpmath import mpf
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import OffLatticeLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.profiles.profile import Interval
+from neyman import Tradeoff
+from neyman.curves import (
+    Composition,
+    Interval,
+    LaplaceLoss,
+    OffLatticeLoss,
+    Polygon,
+    hull,
+    pbdp_delta,
+)
 from neyman.curves.tradeoff.enclosure import _by_values, _down, _half, _last_corner, _Places, _up
 from neyman.curves.tradeoff.float_polygon import after_rounded
 from neyman.curves.tradeoff.loss_tails import _laplace_tails, _normal_tails
 from neyman.curves.tradeoff.loss_variable import _chords, _complementary, _variance_by_moments
-from neyman.curves.tradeoff.piecewise_linear import Polygon, after, hull, rounded
-from neyman.curves.tradeoff.queries import epsilon_at, pbdp_delta, settled
+from neyman.curves.tradeoff.piecewise_linear import after, rounded
+from neyman.curves.tradeoff.queries import epsilon_at, settled
 from neyman.curves.tradeoff.symmetry import conjugate
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.numerics.arrays import Array
+from neyman.numerics import Array
 from slacks import needed, numbers
 
 

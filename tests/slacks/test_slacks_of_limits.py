@@ -14,9 +14,9 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.curves.losses.composition import Composition
+from neyman.curves import Composition
 from neyman.curves.profiles.operation_limits import AWAY, CHEAP_TILTS, LARGEST_TILT, ExponentProfile
-from neyman.numerics.arrays import Array
+from neyman.numerics import Array
 from slacks import needed, numbers
 
 

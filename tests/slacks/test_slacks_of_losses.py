@@ -11,23 +11,26 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.curves.losses import likelihood_ratio
-from neyman.curves.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
-from neyman.curves.losses.bracket import LossBracket
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.loss import NODE_WEIGHTS
-from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
-from neyman.curves.losses.rounded_gaussian import _tail
-from neyman.curves.losses.subsampled import (
+from neyman.curves import (
+    BoundedRangeLoss,
+    Composition,
+    DiscreteGaussianLoss,
+    EnvelopeLoss,
+    FiniteLoss,
     FixedSizeLoss,
+    GaussianLoss,
+    GaussianMixtureLoss,
+    LaplaceLoss,
+    LossBracket,
+    MixtureLoss,
+    OffLatticeLoss,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
 )
+from neyman.curves.losses import likelihood_ratio
+from neyman.curves.losses.loss import NODE_WEIGHTS
+from neyman.curves.losses.rounded_gaussian import _tail
 from slacks import needed, numbers
 
 F = Fraction

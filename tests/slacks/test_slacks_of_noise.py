@@ -12,8 +12,8 @@ import numpy as np
 from mpmath import mpf
 
 import neyman as ny
-from neyman.curves.profiles.selection import select
-from neyman.curves.tradeoff.piecewise_linear import hull
+from neyman.curves import hull, select
+from neyman.mechanisms import PolygonNoise
 from neyman.mechanisms.canonical.iterates_closed_form import (
     Exponential,
     LaplaceLadder,
@@ -22,7 +22,6 @@ from neyman.mechanisms.canonical.iterates_closed_form import (
     Normal,
 )
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
-from neyman.mechanisms.canonical.polygon_noise import PolygonNoise
 from neyman.mechanisms.canonical.tabulated_power import TabulatedPower
 from slacks import needed, numbers
 

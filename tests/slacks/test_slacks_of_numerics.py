@@ -12,13 +12,23 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.numerics import characteristic_function, theta
-from neyman.numerics.atoms import Atoms, _trim, convolve
-from neyman.numerics.binomial import log_binomial, log_half
-from neyman.numerics.characteristic_function import even_series, wave_sum
-from neyman.numerics.discretization import Discretization, contract, spread
-from neyman.numerics.power_sums import added
-from neyman.numerics.rounding import exp_down, exp_up, log_complement
+from neyman.numerics import (
+    Atoms,
+    Discretization,
+    added,
+    characteristic_function,
+    contract,
+    even_series,
+    exp_down,
+    exp_up,
+    log_binomial,
+    log_complement,
+    log_half,
+    spread,
+    theta,
+    wave_sum,
+)
+from neyman.numerics.atoms import _trim, convolve
 from slacks import needed, numbers
 
 F = Fraction

@@ -12,20 +12,28 @@ import numpy as np
 from exact_profiles import Known, Perfect
 from mpmath import mpf
 
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.mixture import GaussianMixtureLoss
-from neyman.curves.losses.subsampled import ReplaceOneSubsampledLoss
+from neyman.curves import (
+    Composition,
+    Conjugate,
+    GaussianLoss,
+    GaussianMixtureLoss,
+    GaussianProfile,
+    Interval,
+    LatticeProfile,
+    Line,
+    PerfectProfile,
+    ReplaceOneSubsampledLoss,
+    log_delta_below_zero,
+    log_power_by_duality,
+)
 from neyman.curves.profiles.closed_forms.bounded_range_releases import (
     BoundedRangeProfile,
     EnvelopeProfile,
 )
 from neyman.curves.profiles.closed_forms.closed_form import (
     GaussianMixtureProfile,
-    GaussianProfile,
     LaplaceProfile,
     MixtureProfile,
-    PerfectProfile,
 )
 from neyman.curves.profiles.contour.complement_line import (
     ComplementLine,
@@ -33,16 +41,14 @@ from neyman.curves.profiles.contour.complement_line import (
     _gain,
     _largest_at,
 )
-from neyman.curves.profiles.contour_line import Line
-from neyman.curves.profiles.duality import CHORDS, Conjugate, log_power_by_duality
-from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
-from neyman.curves.profiles.profile import Interval, log_delta_below_zero
+from neyman.curves.profiles.duality import CHORDS
+from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
 from neyman.curves.profiles.sampled_steps.one_subsampled_step import (
     ReplaceOneStepProfile,
     SubsampledStepProfile,
 )
-from neyman.numerics.arrays import Array
+from neyman.numerics import Array
 from slacks import needed, numbers
 
 F = Fraction

@@ -17,7 +17,7 @@ import numpy as np
 from exact_profiles import Known
 from mpmath import mpf
 
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves import SubsampledGaussianLoss
 from neyman.curves.profiles.closed_forms.bounded_range_releases import BoundedRangeProfile
 from neyman.curves.profiles.contour.complement_line import ComplementLine, _on_line
 from neyman.curves.profiles.lattice.lattice import Side
@@ -26,9 +26,7 @@ from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.log_sum_density import Step, density_of_step
 from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
-from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import Atoms
-from neyman.numerics.discretization import Discretization
+from neyman.numerics import Array, Atoms, Discretization
 from slacks import needed, numbers
 
 

@@ -16,10 +16,11 @@ import pytest
 
 import neyman as ny
 from neyman.analysis.training.checkpoint import CHECKPOINT, State, save
-from neyman.ledger.chain import Checkpoint, write_checkpoint
+from neyman.ledger import Checkpoint
+from neyman.ledger.chain import write_checkpoint
+from neyman.publishing import create_key
 from neyman.publishing.release.folder import staging
-from neyman.publishing.release.signing import create_key
-from neyman.storage.durable import make_folder, replace_file
+from neyman.storage import make_folder, replace_file
 
 Content = bytes | dict[str, int] | None
 

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from neyman.ledger.records import LedgerError
-from neyman.ledger.turn import file_turn
-from neyman.storage.locks import lock, names
-from neyman.storage.reading import open_file, read_file
+from neyman.ledger import LedgerError, file_turn
+from neyman.storage import lock, names, open_file, read_file
 
 LONG = 60.0  # seconds, of which a test waits for almost none
 

@@ -15,18 +15,11 @@ import pandas as pd
 import pyarrow as pa
 
 import neyman as ny
-from neyman.accounting.filters import Filter
-from neyman.accounting.literature.approximations import Estimate, central_limit
-from neyman.accounting.semantics.budget import AtMost
-from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
-from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
-from neyman.analysis.hypothesis_tests.mean_test import MeanTest
-from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
-from neyman.analysis.hypothesis_tests.released_test import TestResult
-from neyman.curves.tradeoff.loss_variable import PrivacyLoss
-from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian
-from neyman.ledger.records import Account, Entry
-from neyman.publishing.release.data_check import DataCheck
+from neyman.accounting import AtMost, Estimate, Filter, central_limit
+from neyman.analysis import BinomialTest, GoodnessOfFitTest, MeanTest, ProportionsTest, TestResult
+from neyman.curves import NearestGaussian, PrivacyLoss
+from neyman.ledger import Account, Entry
+from neyman.publishing import DataCheck
 from neyman.publishing.release.session import Answer
 
 

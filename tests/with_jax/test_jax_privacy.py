@@ -31,7 +31,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from scipy import stats
 
 import neyman as ny
-from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+from neyman.accounting import NeymanAccountant
 from neyman.accounting.integrations import jax_privacy
 from neyman.accounting.integrations.jax_privacy import (
     NeymanAccountantConfig,

@@ -11,7 +11,7 @@ import torch
 import neyman as ny
 from neyman.analysis.training.checkpoint import CHECKPOINT
 from neyman.analysis.training.terms import noise_variance
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
+from neyman.mechanisms import square_root
 from neyman.noise import SecureBits
 
 pytestmark = pytest.mark.needs("release")

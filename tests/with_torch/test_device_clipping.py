@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from neyman.analysis import careful_error, grid_rows
 from neyman.analysis.training import device_clipping
-from neyman.analysis.training.clipping import careful_error, grid_rows
 from neyman.analysis.training.device_clipping import ClippedPart, add_clipped
 
 GRID = 1 << 20

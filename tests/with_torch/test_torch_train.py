@@ -14,11 +14,11 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neyman as ny
+from neyman.analysis import Trained
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
 from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
-from neyman.analysis.training.result import Trained
 from neyman.analysis.training.torch_training import SCHEMA
-from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
+from neyman.ledger import BudgetRefused, ChargedError, LedgerError
 
 pytestmark = pytest.mark.needs("release")
 GENERATOR = np.random.default_rng(0)

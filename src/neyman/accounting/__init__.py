@@ -4,3 +4,7 @@ Public: `at_most` (target), `calibrate` and `calibrate_exact` (calibrate), `char
 `Filter` and `Odometer` (filters), conversions and estimates by limit theorems (literature), and
 dp-accounting's events, accountant and loss distributions (dp_accounting).
 """
+
+from neyman.exports import exports
+
+__getattr__, __dir__ = exports(__name__, __file__)

@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.accounting.currency import Currency, RenyiEpsilon
 from neyman.curves.tradeoff import guarantees
 from neyman.curves.tradeoff.tradeoff import Tradeoff

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.noise import SecureBits, discrete_gaussian
-from neyman.noise.bits import Bits
+from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.integer_noise import discrete_gaussian
 from neyman.noise.parameters import source
 from neyman.numerics import check
 

@@ -381,7 +381,7 @@ def _of_plan(
     Raises:
         ValueError: a given term contradicts the plan, or the plan reads an undeclared part.
     """
-    from neyman.accounting.charge import charge
+    from neyman.accounting.charges import charge
     from neyman.ledger.units import DELTA, UNIT, units_up
     from neyman.publishing.plan.plan import Plan
 

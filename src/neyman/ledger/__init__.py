@@ -5,23 +5,9 @@
 rows raise `Damage` for content that no ledger writes.
 """
 
+from neyman.exports import exports
 from neyman.extras import require
 
 require("ledgers", "apsw")
 
-from neyman.ledger.audit import Audit
-from neyman.ledger.chain import Checkpoint
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import Account, BudgetRefused, ChargedError, Entry, LedgerError, Part
-
-__all__ = [
-    "Account",
-    "Audit",
-    "BudgetRefused",
-    "ChargedError",
-    "Checkpoint",
-    "Entry",
-    "Ledger",
-    "LedgerError",
-    "Part",
-]
+__getattr__, __dir__ = exports(__name__, __file__)

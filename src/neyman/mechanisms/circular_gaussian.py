@@ -9,7 +9,8 @@ from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EXACT_POSITIVE, integer, private_integer
-from neyman.noise import Bits, SecureBits, rounded_gaussian
+from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.integer_noise import rounded_gaussian
 
 
 @dataclass(frozen=True)

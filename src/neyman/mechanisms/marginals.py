@@ -33,8 +33,8 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import exact_above_zero
 from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
-from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.integer_noise import discrete_gaussian
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 

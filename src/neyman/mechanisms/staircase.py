@@ -19,7 +19,7 @@ from neyman.mechanisms.description import (
     private_rational,
     rational,
 )
-from neyman.noise import Bits, SecureBits
+from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.real_noise import rounded_staircase
 from neyman.numerics import check
 from neyman.numerics.bound import Bound

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import neyman as ny
-from neyman.accounting.integrations.step_accountant import StepAccountant, check_model
+from neyman.accounting import check_model
+from neyman.accounting.integrations.step_accountant import StepAccountant
 
 
 def history(*steps):

@@ -13,6 +13,7 @@ from scipy.special import betaln, gammaln, ndtri
 from scipy.stats import binom
 
 import neyman as ny
+from neyman import Tradeoff
 from neyman.accounting.optimality.guarantee import Guarantee, normal_affinity
 from neyman.accounting.optimality.least_error import _endless_histogram
 from neyman.accounting.optimality.lower_bounds import (
@@ -28,7 +29,6 @@ from neyman.accounting.optimality.lower_bounds import (
     priors,
     two_spread,
 )
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 GUARANTEES = {
     "gdp": ny.gdp(0.2),

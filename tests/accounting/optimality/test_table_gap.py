@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
-from neyman.accounting.optimality.table_gap import GAP, cell_gap, mean_gap
-from neyman.publishing.planning.accuracy import errors
+from neyman.accounting import GAP, cell_gap, mean_gap
+from neyman.publishing import errors
 
 RHO = Fraction(1, 50)
 

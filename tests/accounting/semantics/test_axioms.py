@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.accounting.semantics.axioms import composition, convexity, post_processing
+from neyman.accounting import composition, convexity, post_processing
 
 FEW = 600  # channels
 

@@ -17,15 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.semantics.bayes import (
-    ATTACKERS,
-    membership_success,
-    posterior_chance,
-    posterior_ratio,
-    posterior_ratios,
-)
-from neyman.curves.tradeoff.guarantees import renyi
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff, posterior_ratio, renyi
+from neyman.accounting import membership_success, posterior_chance, posterior_ratios
+from neyman.accounting.semantics.bayes import ATTACKERS
 from random_laws import examples
 
 Law = tuple[F, ...]

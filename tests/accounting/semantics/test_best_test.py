@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.semantics.best_test import BestTest, best_test, experiment
+from neyman import best_test
+from neyman.accounting.semantics.best_test import BestTest, experiment
 
 LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
 

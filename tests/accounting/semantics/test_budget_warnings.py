@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
-from neyman.accounting.semantics.budget import PlanBudget, budget_of
-from neyman.accounting.semantics.budget_warnings import budget_warnings
+from neyman.accounting import PlanBudget, budget_of, budget_warnings
 
 
 def budget(**given: object) -> PlanBudget:

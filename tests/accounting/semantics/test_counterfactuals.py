@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.semantics.bayes import posterior_ratio, posterior_ratios
+from neyman import Bound, Tradeoff, posterior_ratio
+from neyman.accounting import posterior_distance, posterior_ratios
 from neyman.accounting.semantics.counterfactuals import EPSILON_SPLITS, two_factors
-from neyman.accounting.semantics.statistical_distance import posterior_distance
-from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.numerics.bound import Bound
 
 laws_of = settings(max_examples=3)
 

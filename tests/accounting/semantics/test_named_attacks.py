@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 import neyman as ny
-from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.attacks import usual_attacks
-from neyman.curves.losses.user_pair import Density
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.accounting import sentences as words
+from neyman.accounting import usual_attacks
+from neyman.curves import Density
 
 ATTACKS, MECHANISMS = 260, 40
 

@@ -10,10 +10,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.literature.deployments import scale_sentence
-from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.budget import budget_of
-from neyman.accounting.semantics.digits import plural
+from neyman.accounting import budget_of, plural, scale_sentence
+from neyman.accounting import sentences as words
 
 SUPERSCRIPT = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 NAMES = {"a million": 10**6, "a billion": 10**9, "a trillion": 10**12}

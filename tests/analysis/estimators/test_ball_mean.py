@@ -15,11 +15,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import binom
 
 import neyman as ny
+from neyman.analysis import MeanTest, careful_error, grid_rows
 from neyman.analysis.estimators import ball_mean
-from neyman.analysis.hypothesis_tests.mean_test import MeanTest
-from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.publishing.release.receipt_format import EstimateReceipt
-from neyman.publishing.release.receipt_format import TestReceipt as OfTest
+from neyman.publishing import EstimateReceipt
+from neyman.publishing import TestReceipt as OfTest
 
 pytestmark = pytest.mark.needs("release")
 RHO = ny.zcdp("1/8")

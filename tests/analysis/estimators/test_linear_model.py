@@ -154,7 +154,7 @@ def test_no_entry_raises_and_a_row_without_a_number_counts_as_none(loss):
         odd_x, odd_y, loss=loss, radius=1, penalty=0.1, budget=ny.gdp(1), **of_loss
     )
     assert np.isfinite(fit.value).all()
-    from neyman.numerics.raw_values import as_floats
+    from neyman.numerics import as_floats
 
     rows, _ = linear_model._rows(loss, as_floats(odd_x), as_floats(odd_y), 1.0, 2.0, True)
     assert [k for k, row in enumerate(rows) if not row.any()] == [3, 4, 5, 6]

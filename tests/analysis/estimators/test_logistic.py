@@ -27,7 +27,7 @@ from neyman.analysis.estimators.logistic_fit import (
     most_length,
     signed_rows,
 )
-from neyman.ledger.records import ChargedError
+from neyman.ledger import ChargedError
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 

@@ -24,10 +24,10 @@ from neyman.analysis.estimators import (
     second_moments,
     unbounded_mean,
 )
-from neyman.mechanisms.stability.grid import Grid
-from neyman.noise import SecureBits
-from neyman.noise.quantile_draw import _rings, draw_sorted_quantile, runs
-from neyman.numerics.binomial import largest_rate
+from neyman.mechanisms import Grid
+from neyman.noise import SecureBits, draw_sorted_quantile
+from neyman.noise.quantile_draw import _rings, runs
+from neyman.numerics import largest_rate
 
 pytestmark = pytest.mark.needs("release")
 RHO = ny.zcdp("1/2")

@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
 import neyman as ny
+from neyman.analysis import RADIUS_UNITS, data_region, solve
 from neyman.analysis.estimators import regression as module
 from neyman.analysis.estimators.least_squares import (
-    RADIUS_UNITS,
-    data_region,
     model_rows,
     moment_shift,
     moments,
     noise_norm,
     population_width,
-    solve,
 )
 from neyman.noise import SecureBits
 

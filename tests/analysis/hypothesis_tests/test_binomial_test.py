@@ -15,9 +15,10 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.analysis.hypothesis_tests.binomial_test import RECORD_UNITS, STEP, BinomialTest
-from neyman.ledger.records import BudgetRefused, ChargedError
-from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
+from neyman.analysis import BinomialTest
+from neyman.analysis.hypothesis_tests.binomial_test import RECORD_UNITS, STEP
+from neyman.ledger import BudgetRefused, ChargedError
+from neyman.mechanisms import PolygonNoise, polygons
 from neyman.noise import SecureBits
 from random_laws import examples
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 import neyman as ny
-from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
-from neyman.analysis.hypothesis_tests.mean_test import MeanTest
-from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
+from neyman.analysis import BinomialTest, MeanTest, ProportionsTest
 
 BINOMIAL = BinomialTest(n=50, null="1/2", alternative="greater", budget=ny.gdp(1))
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 import neyman as ny
+from neyman.analysis import GoodnessOfFitTest, MeanTest, ProportionsTest
 from neyman.analysis.hypothesis_tests import binomial_test, proportions_test
-from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
-from neyman.analysis.hypothesis_tests.mean_test import CLIP_UNITS, RECORD_SQUARED_NORM, MeanTest
+from neyman.analysis.hypothesis_tests.mean_test import CLIP_UNITS, RECORD_SQUARED_NORM
 from neyman.analysis.hypothesis_tests.proportions_test import LIMITS as PROPORTIONS_LIMITS
-from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
 from neyman.noise import SecureBits, rounded_gaussian
 from random_laws import examples
 

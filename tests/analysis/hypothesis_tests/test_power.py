@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 
 import neyman as ny
+from neyman.analysis import (
+    BinomialTest,
+    GoodnessOfFitTest,
+    MeanTest,
+    ProportionsTest,
+    SimulatedPower,
+    least_records,
+)
 from neyman.analysis.hypothesis_tests import binomial_test, proportions_test
-from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
-from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
-from neyman.analysis.hypothesis_tests.mean_test import CLIP_UNITS, MeanTest
-from neyman.analysis.hypothesis_tests.power import SimulatedPower, least_records
-from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
+from neyman.analysis.hypothesis_tests.mean_test import CLIP_UNITS
 from random_laws import examples
 
 SURE = 1 - 1e-6  # false-alarm rate of each comparison with a simulation

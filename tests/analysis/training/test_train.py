@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import neyman as ny
+from neyman.analysis import Trained, grid_rows, report
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
-from neyman.analysis.training.clipping import clipped_sum, grid_rows
-from neyman.analysis.training.result import Trained, report
+from neyman.analysis.training.clipping import clipped_sum
 from neyman.analysis.training.terms import price
 from neyman.analysis.training.train import MixedRows
-from neyman.ledger.records import LedgerError
+from neyman.ledger import LedgerError
+from neyman.mechanisms import square_root
 from neyman.mechanisms.dp_sgd import RELATION, SAMPLINGS
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
-from neyman.publishing.release.receipt_format import TrainingReceipt
+from neyman.publishing import TrainingReceipt
 from random_laws import examples
 
 pytestmark = pytest.mark.needs("release")
@@ -406,13 +406,13 @@ def test_a_wrong_shape_is_refused_and_charged(tmp_path):
 
 
 def ny_charged():
-    from neyman.ledger.records import ChargedError
+    from neyman.ledger import ChargedError
 
     return ChargedError
 
 
 def test_a_refused_budget_leaves_nothing(tmp_path):
-    from neyman.ledger.records import BudgetRefused
+    from neyman.ledger import BudgetRefused
 
     ledger = books(tmp_path, cap="1/1000")
     with pytest.raises(BudgetRefused):
@@ -806,7 +806,7 @@ def test_a_checkpoint_holds_no_state_of_randomness(tmp_path):
 
 
 def test_two_processes_do_not_run_in_one_folder(tmp_path):
-    from neyman.storage.locks import lock
+    from neyman.storage import lock
 
     ledger = books(tmp_path)
     (tmp_path / "out").mkdir()
@@ -827,7 +827,7 @@ def test_a_throwaway_ledger_is_named_in_the_report(tmp_path):
 
 
 def test_a_receipt_is_signed(tmp_path):
-    from neyman.publishing.release.signing import create_key
+    from neyman.publishing import create_key
 
     create_key(tmp_path / "key")
     trained = call(tmp_path, books(tmp_path), sign=tmp_path / "key")

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman import Tradeoff, renyi, tcdp, zcdp
+from neyman.curves import finite_pair
 from neyman.curves.divergences.admission import _spent
 from neyman.curves.divergences.envelope import loss_moment, trusted_rho
-from neyman.curves.tradeoff.guarantees import renyi, tcdp, zcdp
-from neyman.curves.tradeoff.piecewise_linear import finite_pair
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 from reference import exact
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
-from neyman.curves.losses.gaussian import GaussianLoss
+from neyman import Bound
+from neyman.curves import GaussianLoss
 from neyman.curves.tradeoff import loss_tails
-from neyman.numerics.bound import Bound
 
 mp.mp.dps = 40
 tries = settings(max_examples=40)

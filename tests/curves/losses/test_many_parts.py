@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
+from neyman.curves import Composition, LaplaceLoss, SubsampledGaussianLoss
 
 LAPLACES = [LaplaceLoss(Fraction(1, 30 + k)) for k in range(7)] + [LaplaceLoss(Fraction(20))]
 REMOVED = [SubsampledGaussianLoss(1 / (1 + 0.1 * k), 1e-3 * (k + 1), True) for k in range(9)]

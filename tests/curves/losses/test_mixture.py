@@ -12,13 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman import GaussianMixture, Mechanism, NonPrivate
+from neyman.curves import Composition, GaussianMixtureLoss, MixtureLoss
 from neyman.curves.profiles.closed_forms.closed_form import GaussianMixtureProfile
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.choice import Choice
-from neyman.mechanisms.full_disclosure import NonPrivate
-from neyman.mechanisms.gaussian_mixture import GaussianMixture
+from neyman.mechanisms import Choice
 
 mp.mp.dps = 30
 

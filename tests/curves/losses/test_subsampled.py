@@ -8,25 +8,28 @@ import numpy as np
 import pytest
 
 import reference
-from neyman.curves.losses.bracket import ComposedLattice, LossBracket
-from neyman.curves.losses.change_of_measure import Base
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.curves.losses.finite import FiniteLoss, discrete_laplace_loss, response_loss
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.non_private import NonPrivateLoss
-from neyman.curves.losses.subsampled import (
+from neyman.curves import (
+    ComposedLattice,
+    Composition,
+    DiscreteGaussianLoss,
+    FiniteLoss,
     FixedSizeLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    LossBracket,
+    NonPrivateLoss,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
-    _lost,
+    discrete_laplace_loss,
+    dots_profile,
+    profile_of_one,
+    response_loss,
+    select,
 )
-from neyman.curves.profiles import select
-from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.selection import profile_of_one
-from neyman.numerics.discretization import contract, spread
+from neyman.curves.losses.change_of_measure import Base
+from neyman.curves.losses.subsampled import _lost
+from neyman.numerics import contract, spread
 
 Q = mp.mpf(0.03)
 A = mp.mpf(7) / 5  # shift of the Laplace noise

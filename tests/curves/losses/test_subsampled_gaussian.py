@@ -8,11 +8,8 @@ import pytest
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles import select
-from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.curves import Composition, SubsampledGaussianLoss, dots_profile, select
 
 DIGITS = [
     # sigma, rate, steps, delta, removed, epsilon (of that direction)

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.curves import DiscreteGaussianLoss
 
 CASES = [("4", 1), ("5", 1), ("5.5", 3), ("16.0714", 1), ("69.23", 2)]
 

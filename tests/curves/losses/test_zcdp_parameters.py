@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.external_pld import ExternalPld
-from neyman.curves.losses.finite import FiniteLoss
-from neyman.curves.losses.zcdp_parameters import (
+from neyman.curves import (
+    ExternalPld,
+    FiniteLoss,
     bounded_range_rho,
     discrete_laplace_rho,
-    envelope_rho,
     laplace_rho,
     pure_rho,
     response_rho,
     three_values_rho,
 )
+from neyman.curves.losses.zcdp_parameters import envelope_rho
 from random_laws import examples
 
 F = Fraction

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
+from neyman import Tradeoff
+from neyman.curves import BoundedRangeLoss, Composition, EnvelopeLoss, GaussianLoss
 from neyman.curves.profiles.closed_forms.bounded_range_releases import EnvelopeProfile
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 
 ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.profiles import select
-from neyman.curves.profiles.combination import CascadeProfile
-from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.profile import Profile, intersection
+from neyman.curves import (
+    CascadeProfile,
+    Profile,
+    contour_profile,
+    dots_profile,
+    intersection,
+    select,
+)
 
 
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])

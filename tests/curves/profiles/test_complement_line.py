@@ -12,15 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss
-from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves import Composition, FiniteLoss, GaussianLoss, contour_profile
 from neyman.curves.profiles.contour.complement_line import (
     _largest_around,
     complement_line,
     log_type_two_error,
 )
-from neyman.curves.profiles.contour.contour import contour_profile
 from random_laws import examples
 
 LEVELS = [0.01, 0.5, 0.88, 0.9, 0.995, 1 - 2.0**-30]

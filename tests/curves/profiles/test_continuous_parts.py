@@ -14,10 +14,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, UprightEnd
-from neyman.curves.losses.subsampled import FixedSizeLoss, ReplaceOneSubsampledLoss, SubsampledLoss
+from neyman.curves import (
+    Composition,
+    FixedSizeLoss,
+    LaplaceLoss,
+    PiecewiseAnalyticLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledLoss,
+    UprightEnd,
+    contour_profile,
+    dots_profile,
+    log_power_by_duality,
+    log_power_near,
+    tilt_of_level,
+)
 from neyman.curves.profiles.contour.continuous_parts import (
     LIMITS,
     PartsProfile,
@@ -27,10 +37,6 @@ from neyman.curves.profiles.contour.continuous_parts import (
     _ray_edges,
     bent_contour,
 )
-from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.duality import log_power_by_duality, log_power_near
-from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.lattice.lattice import tilt_of_level
 from random_laws import examples
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]

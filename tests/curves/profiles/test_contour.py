@@ -10,14 +10,18 @@ import pytest
 
 import neyman as ny
 from function_calls import function_calls
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.contour_line import line_at, saddle
+from neyman.curves import (
+    Composition,
+    GaussianLoss,
+    LaplaceLoss,
+    SubsampledGaussianLoss,
+    contour_profile,
+    line_at,
+    saddle,
+)
+from neyman.numerics import series, wave_sum, wave_sums
 from neyman.numerics.array_cache import CACHE
-from neyman.numerics.characteristic_function import rounding, series, wave_sum, wave_sums
+from neyman.numerics.characteristic_function import rounding
 from neyman.numerics.decay import _gain
 
 CHOICES = random.Random(20_26)

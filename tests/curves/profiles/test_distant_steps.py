@@ -10,12 +10,11 @@ import mpmath as mp
 import pytest
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.subsampled import FixedSizeLoss, SubsampledGaussianLoss
+from neyman.curves import Composition, FixedSizeLoss, GaussianLoss, SubsampledGaussianLoss
 from neyman.curves.profiles.sampled_steps.distant_steps import DistantStepsProfile
 from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
-from neyman.numerics.operations import MOST_OPERATIONS, question_meter
+from neyman.numerics import question_meter
+from neyman.numerics.operations import MOST_OPERATIONS
 
 ORDERS = ["removed", "added", "symmetric"]
 CORNERS = [

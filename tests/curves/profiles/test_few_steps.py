@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves import Composition, dots_profile, select
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile, Step, log_left
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
     convolve,
@@ -21,7 +20,6 @@ from neyman.curves.profiles.sampled_steps.log_sum_density import (
     log_growth,
     split,
 )
-from neyman.curves.profiles.selection import select
 from random_laws import examples
 
 

@@ -14,8 +14,7 @@ import pytest
 from mpmath import mpf
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import OffLatticeLoss
+from neyman.curves import Composition, OffLatticeLoss, select
 from neyman.curves.profiles.sampled_steps.finite_steps import (
     Bracket,
     FiniteStepsProfile,
@@ -23,7 +22,6 @@ from neyman.curves.profiles.sampled_steps.finite_steps import (
     majorant,
 )
 from neyman.curves.profiles.sampled_steps.likely_sums import Listing, values_of
-from neyman.curves.profiles.selection import select
 
 Law = list[tuple[mpf, mpf]]
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.accounting.dp_accounting.privacy_loss import from_pld
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles import select
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.accounting import from_pld
+from neyman.curves import Composition, SubsampledGaussianLoss, select
 
 G = ny.Gaussian
 

@@ -7,13 +7,16 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.curves.losses.finite import FiniteLoss, response_loss
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.profiles import select
-from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves import (
+    Composition,
+    DiscreteGaussianLoss,
+    FiniteLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    dots_profile,
+    response_loss,
+    select,
+)
 
 TINY = [
     (GaussianLoss(2.9584e-06), 1),

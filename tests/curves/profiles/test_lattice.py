@@ -16,15 +16,21 @@ from scipy.special import logsumexp, ndtr
 
 import neyman as ny
 import reference as ref
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import OffLatticeLoss, finite_loss
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.rounded_gaussian import rounded_gaussian_loss
-from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.contour_line import least_log_powers, mgf_below
-from neyman.curves.profiles.lattice.convolution import dots_profile, exact_profile
-from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
+from neyman.curves import (
+    Composition,
+    GaussianLoss,
+    LaplaceLoss,
+    LatticeProfile,
+    OffLatticeLoss,
+    contour_profile,
+    dots_profile,
+    finite_loss,
+    least_log_powers,
+    mgf_below,
+    rounded_gaussian_loss,
+)
+from neyman.curves.profiles.lattice.convolution import exact_profile
+from neyman.curves.profiles.lattice.lattice import Side
 from neyman.numerics import theta
 from neyman.numerics.power_sums import power_sums
 

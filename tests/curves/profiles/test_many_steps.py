@@ -16,25 +16,27 @@ from scipy.special import erfc
 from test_few_steps import exact_delta
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Loss, NormalRatio, Order
-from neyman.curves.losses.mixture import GaussianMixtureLoss
-from neyman.curves.losses.subsampled import (
+from neyman import Tradeoff
+from neyman.curves import (
+    Composition,
     FixedSizeLoss,
+    GaussianLoss,
+    GaussianMixtureLoss,
+    Loss,
+    NormalRatio,
+    Order,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
+    contour_profile,
+    dots_profile,
+    profile_of_one,
 )
-from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.many_steps import LIMITS, LargestStepProfile, StepSum
 from neyman.curves.profiles.sampled_steps.real_sums import RealSums
 from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
-from neyman.curves.profiles.selection import profile_of_one
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.array_cache import CACHE
 from random_laws import examples
 

@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
+from neyman.curves import Composition, select
 from neyman.curves.profiles.combination import part_groups
 from neyman.curves.profiles.operation_limits import ExponentProfile
-from neyman.curves.profiles.selection import select
-from neyman.numerics import operations
-from neyman.numerics.operations import (
+from neyman.numerics import (
     OperationLimit,
     cells,
     charge,
     engine_limit,
     limit,
+    operations,
     question_meter,
     reserve,
+    simplex,
 )
-from neyman.numerics.power_sums import simplex
 
 MECHANISMS = {
     "samples": lambda: ny.Gaussian(1).subsample(rate=0.01) * 300,

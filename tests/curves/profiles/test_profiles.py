@@ -10,9 +10,8 @@ import pytest
 
 import neyman as ny
 import reference as ref
-from neyman.curves.profiles import select
-from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.numerics.bound import Bound
+from neyman import Bound
+from neyman.curves import dots_profile, select
 
 MIXED = {
     "one response": (ny.RandomizedResponse(1), [ref.response(F(1))]),

@@ -9,10 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import response_loss
-from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.selection import select
+from neyman.curves import Composition, contour_profile, response_loss, select
 from random_laws import examples
 
 MECHANISMS = [

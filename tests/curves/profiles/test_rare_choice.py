@@ -8,9 +8,9 @@ import mpmath
 import pytest
 
 import neyman as ny
-from neyman.curves.profiles import select
+from neyman.curves import select
 from neyman.curves.profiles.rare_choice import RareChoiceProfile
-from neyman.mechanisms.choice import Choice
+from neyman.mechanisms import Choice
 
 STEPS = 3
 LIKELY, RARE = 0.5, 2.0  # mu of the two Gaussian releases

@@ -9,14 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from neyman.curves import Composition, Engine, GaussianLoss, Loss, register, rules, select
 from neyman.curves.divergences import implied_profile
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Loss
-from neyman.curves.profiles import register, rules, select
-from neyman.curves.profiles.profile import Engine
 from neyman.mechanisms.shuffling import shuffled_loss
-from neyman.numerics.discretization import Discretization
+from neyman.numerics import Discretization
 
 
 def test_the_docstring_of_select_lists_every_rule_with_its_reason():

@@ -13,14 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles.contour.conditioning import ConditionedProfile, conditioned
-from neyman.curves.profiles.lattice.convolution import dots_profile
+from neyman.curves import (
+    Composition,
+    GaussianLoss,
+    LaplaceLoss,
+    SubsampledGaussianLoss,
+    conditioned,
+    dots_profile,
+    select,
+)
+from neyman.curves.profiles.contour.conditioning import ConditionedProfile
 from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
-from neyman.curves.profiles.selection import select
 from random_laws import examples
 
 STEPS = {

@@ -10,9 +10,9 @@ import pytest
 
 import neyman as ny
 import reference as ref
-from neyman.curves.losses.composition import Composition
-from neyman.curves.tradeoff.enclosure import _last_corner, enclosed, exponential
-from neyman.curves.tradeoff.piecewise_linear import after, composition_between, mirrored
+from neyman.curves import Composition, composition_between, enclosed, exponential, mirrored
+from neyman.curves.tradeoff.enclosure import _last_corner
+from neyman.curves.tradeoff.piecewise_linear import after
 
 
 def concave(polygon):

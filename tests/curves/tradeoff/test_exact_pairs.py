@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.curves import Composition, FiniteLoss
 
 CASES = {
     "one response": (ny.RandomizedResponse(F(1, 3)), lambda: ref.response(F(1, 3))),

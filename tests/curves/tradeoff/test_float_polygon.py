@@ -6,8 +6,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neyman.curves import hull
 from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
-from neyman.curves.tradeoff.piecewise_linear import after, hull, rounded
+from neyman.curves.tradeoff.piecewise_linear import after, rounded
 from random_laws import examples
 
 NEAR = F(1, 10**12)  # relative

@@ -14,7 +14,7 @@ import scipy.stats
 
 import neyman as ny
 import reference as ref
-from neyman.curves.tradeoff.from_data import between, from_points, total_variation
+from neyman import between, from_points, total_variation
 
 PAIRS = {
     "the contract's": ([0.5, 0.5], [0.9, 0.1]),

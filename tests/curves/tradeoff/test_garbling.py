@@ -12,8 +12,8 @@ import pytest
 from scipy.optimize import linprog
 
 import neyman as ny
-from neyman.curves.tradeoff.from_data import between
-from neyman.curves.tradeoff.garbling import garbling
+from neyman import between
+from neyman.curves import garbling
 
 
 def response(epsilon):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
 
 LEVELS = [1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]
 

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
-from neyman.curves.tradeoff.from_data import from_profile
-from neyman.curves.tradeoff.guarantees import pbdp
-from neyman.curves.tradeoff.mixture_curve import mixture
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff, from_profile, mixture, pbdp
 from random_laws import examples
 
 LEVELS = [1e-9, 0.003, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]

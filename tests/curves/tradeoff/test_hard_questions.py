@@ -6,8 +6,8 @@ from fractions import Fraction as F
 import pytest
 
 import neyman as ny
+from neyman import Tradeoff
 from neyman.accounting.literature import conversions
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from random_laws import is_small
 
 # Guarantees in and out, and their order

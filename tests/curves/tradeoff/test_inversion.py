@@ -8,8 +8,7 @@ import pytest
 
 import neyman as ny
 from neyman.curves.tradeoff import queries
-from neyman.numerics.operations import question_meter
-from neyman.numerics.roots import falls_to
+from neyman.numerics import falls_to, question_meter
 
 TIGHT = 2e-12
 

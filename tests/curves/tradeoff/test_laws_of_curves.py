@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.curves import Composition, FiniteLoss
 from random_laws import examples
 
 SLACK = 1e-9  # relative: for curves that are read off certified intervals of some width

@@ -16,7 +16,7 @@ import pytest
 from scipy.special import ndtr
 
 import neyman as ny
-from neyman.mechanisms.circular_gaussian import CircularGaussian
+from neyman.mechanisms import CircularGaussian
 
 PAGE = (Path(__file__).parents[3] / "docs" / "theory" / "canonical-noise.md").read_text()
 CASES = [(1, 0.5), (2, 0.5), (2, math.pi / 2)]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.curves.tradeoff.safe_mu import SafeMu, mu_of_points
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.curves import SafeMu, mu_of_points
 from random_laws import examples
 
 RUN = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()

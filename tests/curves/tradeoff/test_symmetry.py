@@ -15,9 +15,9 @@ from scipy.special import ndtr, ndtri
 
 import neyman as ny
 import reference as ref
-from neyman.curves.tradeoff.enclosure import enclosed
+from neyman import Tradeoff
+from neyman.curves import enclosed
 from neyman.curves.tradeoff.symmetry import _larger_curve
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from random_laws import examples
 
 LEVELS = [0.0, 1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95, 1.0]

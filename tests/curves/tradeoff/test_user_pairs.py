@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.losses.user_pair import FULL_SHIFT, Density, Masses
-from neyman.mechanisms.choice import Choice
-from neyman.mechanisms.custom_noise import CustomNoise
+from neyman.curves import Density, Masses
+from neyman.curves.losses.user_pair import FULL_SHIFT
+from neyman.mechanisms import Choice, CustomNoise
 
 LEVELS = (0.0, 0.1, 0.5, 1.0, 2.5, 6.0)
 

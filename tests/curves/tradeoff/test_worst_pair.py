@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.curves.profiles import select
-from neyman.curves.tradeoff.tradeoff import Tradeoff, by_decreasing_mu, supremum
+from neyman import Tradeoff
+from neyman.curves import Composition, DiscreteGaussianLoss, select
+from neyman.curves.tradeoff.tradeoff import by_decreasing_mu, supremum
 from random_laws import examples
 
 SHIFTS = [[(5,), (4, 3), (3, 3, 2)], [(2,), (1, 1)], [(7,), (1, 6), (5, 5), (4, 4, 4)]]

@@ -23,17 +23,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.literature.deployments import scale_sentence
-from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.attacks import usual_attacks
-from neyman.curves.losses.composition import Composition
+from neyman.accounting import scale_sentence, usual_attacks
+from neyman.accounting import sentences as words
+from neyman.curves import Composition
+from neyman.display import Explorer
 from neyman.display.explorer import server, worker
 from neyman.display.explorer.plan_desk import Opened, PlanDesk, opened_from
-from neyman.display.explorer.server import Explorer
-from neyman.publishing.consistency.adjusted_tables import Z90, consistent_tables
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.accuracy import errors
-from neyman.publishing.planning.rewrite import toml_text
+from neyman.publishing import Z90, Plan, errors, toml_text
+from neyman.publishing.consistency.adjusted_tables import consistent_tables
 from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

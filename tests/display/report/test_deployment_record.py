@@ -7,7 +7,8 @@ import yaml
 
 import neyman as ny
 from commands import answered
-from neyman.display.report.deployment_record import UNKNOWN, pyramid, record, registry_text
+from neyman.display import registry_text
+from neyman.display.report.deployment_record import UNKNOWN, pyramid, record
 from plans import SMALL, release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.accounting.semantics import digits
-from neyman.accounting.semantics import sentences as words
+from neyman.accounting import budget_of, digits
+from neyman.accounting import sentences as words
 from neyman.accounting.semantics.bayes import ATTACKERS
-from neyman.accounting.semantics.budget import budget_of
 from neyman.display.report import html as markup
 from neyman.display.report import receipt_view as reading
 from neyman.display.report import report
@@ -30,11 +29,7 @@ from neyman.display.report.risk_section import LIMITS as RISK_LIMITS
 from neyman.display.report.risk_section import PEOPLE, one_line, people, success_above
 from neyman.display.report.table_section import first_rows
 from neyman.elements import element
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.counted_rows import counted_rows
-from neyman.publishing.release.receipt import guarantee, mechanism_list
-from neyman.publishing.release.receipt_format import Receipt
-from neyman.publishing.release.verify.verification import verify
+from neyman.publishing import Plan, Receipt, counted_rows, guarantee, mechanism_list, verify
 from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

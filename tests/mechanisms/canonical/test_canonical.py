@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
+from neyman import CanonicalNoise
 from neyman.noise import Bits
 
 MP = mpmath.mp.clone()

@@ -16,19 +16,20 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import neyman as ny
-from neyman.curves.losses.discrete_gaussian import integer_mu
-from neyman.mechanisms.matrix_mechanism.banded import optimized_band, optimized_toeplitz
-from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
-from neyman.mechanisms.matrix_mechanism.factorization import optimized, prefix_bound
-from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.mechanisms.matrix_mechanism.participation import pattern_bound
-from neyman.mechanisms.matrix_mechanism.strategy import (
+from neyman import MatrixMechanism
+from neyman.curves import integer_mu
+from neyman.mechanisms import (
     STRATEGY_UNIT,
     Strategy,
     Toeplitz,
     Triangular,
+    optimized_band,
+    optimized_toeplitz,
     square_root,
 )
+from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
+from neyman.mechanisms.matrix_mechanism.factorization import optimized, prefix_bound
+from neyman.mechanisms.matrix_mechanism.participation import pattern_bound
 from neyman.noise import discrete_gaussian
 from reproductions.streams.page import circulant_bound
 from seeded import Seeded

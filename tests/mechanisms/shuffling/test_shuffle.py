@@ -6,9 +6,7 @@ from itertools import combinations_with_replacement, pairwise
 
 import pytest
 
-from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
+from neyman import Gaussian, Laplace, LocalRandomizer, Mechanism, RandomizedResponse
 
 
 def shuffled_law(laws):

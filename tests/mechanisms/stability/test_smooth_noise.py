@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import neyman as ny
-from neyman.curves.losses.zcdp_parameters import pure_rho
+from neyman.curves import pure_rho
 from neyman.mechanisms.stability import student_pairs
 from neyman.mechanisms.stability.student_pairs import LIMITS as STUDENT_LIMITS
 from neyman.mechanisms.stability.student_pairs import largest_loss, lower_tail

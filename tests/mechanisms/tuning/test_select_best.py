@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import neyman as ny
-from neyman.accounting.filters import Filter
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman import Tradeoff
+from neyman.accounting import Filter
 from random_laws import examples
 
 BAD: list[Any] = [10, {3: 1.0}]

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from neyman.noise import discrete_gaussian
-from neyman.publishing.consistency.adjusted_tables import Z90, check_consistency, consistent_tables
+from neyman.publishing import Z90, Plan, PlanError, check_consistency, standard_error
+from neyman.publishing.consistency.adjusted_tables import consistent_tables
 from neyman.publishing.consistency.tree import PlaceTree
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.tables.estimates import standard_error
 from seeded import Seeded
 
 METHODS = ("least-squares", "nonnegative", "integer")

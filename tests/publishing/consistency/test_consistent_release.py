@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import neyman as ny
-from neyman.display.report.report import page
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.verify.verification import verify
+from neyman.display import page
+from neyman.publishing import PlanError, verify
 
 METHODS = ("least-squares", "nonnegative", "integer")
 

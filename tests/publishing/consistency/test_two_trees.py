@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import neyman as ny
-from neyman.display.report.report import page
+from neyman.display import page
+from neyman.publishing import PlanError, verify
 from neyman.publishing.consistency import consistent_tables, consistent_variances
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.nonnegative import nonnegative
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.consistency.tree_pair import TreePair
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.verify.verification import verify
 
 exactly = settings(max_examples=60)
 seeds = st.integers(0, 2**32 - 1)

@@ -10,11 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from neyman.publishing.engines.aggregate import aggregate_cells, discover
-from neyman.publishing.engines.joins.joined_tables import check_tables, columns_of, prepared_tables
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import measures_of
+from neyman.publishing import (
+    Plan,
+    aggregate_cells,
+    columns_of,
+    discover,
+    measures_of,
+    open_table,
+    prepared_tables,
+)
+from neyman.publishing.engines.joins.joined_tables import check_tables
 from plain_engine import KEY, Plain, canonical
 
 ID = {"events": "person", "people": "id", "visits": "person"}

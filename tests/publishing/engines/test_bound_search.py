@@ -17,18 +17,26 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import neyman as ny
-from neyman.accounting.charge import charge
-from neyman.display.report.report import page
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.source import close_table, open_table
-from neyman.publishing.plan.clip_search import ClipSearch, chosen_clip, edges_of
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.scenarios import moved, moved_most
-from neyman.publishing.planning.bound_search import search_notes
-from neyman.publishing.release.clip_tables import chosen_clips, forms_with, searches
+from neyman.accounting import charge
+from neyman.display import page
+from neyman.publishing import (
+    ClipSearch,
+    Plan,
+    PlanError,
+    aggregate_cells,
+    chosen_clip,
+    chosen_clips,
+    close_table,
+    forms,
+    forms_with,
+    moved,
+    open_table,
+    search_notes,
+)
+from neyman.publishing.plan.clip_search import edges_of
+from neyman.publishing.plan.scenarios import moved_most
+from neyman.publishing.release.clip_tables import searches
 from neyman.publishing.release.verify import verify
-from neyman.publishing.tables.forms import forms
 from plain_engine import KEY
 
 COLUMNS = {"sex": ny.keys(["f", "m"]), "pay": {"integer": True}}

@@ -14,14 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_source import LINES, SECRET, a_plan
 
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import ChargedError
+from neyman import Ledger, check_data
+from neyman.ledger import ChargedError
+from neyman.publishing import DataError, Plan, PlanError, Source, SourcePart
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError, SourcePart
-from neyman.publishing.release.data_check import check_data
-from neyman.publishing.release.run import Source
 from plain_engine import aggregate
 from plans import release
 from random_laws import examples

@@ -8,11 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_engine import small_plan
 
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger
+from neyman.publishing import DataError, open_table
 from neyman.publishing.engines.backends import fetched
-from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_files import data_files
-from neyman.publishing.engines.source import open_table
 from plain_engine import counted
 from plans import release
 

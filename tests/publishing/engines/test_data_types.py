@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_engine import small_plan
 
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_schema
-from neyman.publishing.engines.source import as_source, open_table
-from neyman.publishing.release import run as run_module
+from neyman import Ledger
+from neyman.publishing import DataError, as_source, check_schema, open_table
+from neyman.publishing import run as run_module
 from plain_engine import counted
 from plans import release
 

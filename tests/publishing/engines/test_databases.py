@@ -41,11 +41,9 @@ from typer.testing import CliRunner
 
 import neyman as ny
 from neyman.cli.main import app
-from neyman.ledger.records import ChargedError, LedgerError
-from neyman.publishing.engines.backends import fetched, row_count
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import as_source, close_table, open_table
+from neyman.ledger import ChargedError, LedgerError
+from neyman.publishing import DataError, as_source, close_table, open_table, prepared, row_count
+from neyman.publishing.engines.backends import fetched
 from plain_engine import Plain, counted
 
 TEXTS = [

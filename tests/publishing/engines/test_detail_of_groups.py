@@ -24,16 +24,18 @@ import tomlkit
 import neyman as ny
 from commands import answered
 from forging import rewrite
-from neyman.auditing.releases.release_path import audit_plan
-from neyman.display.report.report import page
-from neyman.publishing.engines.aggregate import aggregate_cells
+from neyman.auditing import audit_plan
+from neyman.display import page
+from neyman.publishing import (
+    Plan,
+    PlanError,
+    aggregate_cells,
+    best_split,
+    open_table,
+    synthesize,
+    verify,
+)
 from neyman.publishing.engines.drop_counts import query_rows
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.planning.allocation import best_split
-from neyman.publishing.release.verify.verification import verify
-from neyman.publishing.synthetic.rows_from_tables import synthesize
 from plain_engine import KEY, counted
 
 RELATIONS = ("add-remove", "replace-one")

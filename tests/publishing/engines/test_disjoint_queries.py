@@ -15,17 +15,19 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from neyman.mechanisms.choice import Alternatives
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.data_schema import columns_read
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.disjoint import are_disjoint
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.scenarios import usual
-from neyman.publishing.planning.disjoint_notes import disjoint_notes
-from neyman.publishing.release.verify.verification import verify
+from neyman.mechanisms import Alternatives
+from neyman.publishing import (
+    Plan,
+    PlanError,
+    aggregate_cells,
+    are_disjoint,
+    columns_read,
+    disjoint_notes,
+    open_table,
+    prepared,
+    usual,
+    verify,
+)
 from plain_engine import KEY
 from random_laws import INPUTS, is_small
 

@@ -14,10 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from each_engine import on_each
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_schema
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing import DataError, Plan, check_schema, open_table
 from plain_engine import check, counted
 
 PLACES = [("MW", "IL", "Adams"), ("MW", "IL", "Cook"), ("MW", "IN", "Adams"), ("S", "TX", "é😀")]

@@ -13,11 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_engine import small_plan
 
+from neyman.publishing import DataError, close_table, open_table, rehearse
 from neyman.publishing.engines import spark
-from neyman.publishing.engines.aggregate import rehearse
 from neyman.publishing.engines.backends import fetched
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.source import close_table, open_table
 from plain_engine import counted
 
 

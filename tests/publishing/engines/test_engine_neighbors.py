@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing import Plan
 from plain_engine import counted
 
 KINDS = [("x", "-9"), ("x", "9"), ("y", "-9"), ("y", "0.5"), (None, "9")]

@@ -16,14 +16,17 @@ from hypothesis import strategies as st
 from test_engine import small_plan
 
 from each_engine import on_each
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.backends import backend_of, fetched
+from neyman.publishing import (
+    Plan,
+    aggregate_cells,
+    backend_of,
+    followed,
+    key_bytes,
+    measures_of,
+    open_table,
+)
+from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.bounding import first_cells, first_rows
-from neyman.publishing.engines.expressions import key_bytes
-from neyman.publishing.engines.progress import followed
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import measures_of
 from plain_engine import KEY, Plain, check, counted, discovered
 from random_laws import is_small
 

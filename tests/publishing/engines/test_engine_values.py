@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from test_engine import ONE, small_plan
 
 from each_engine import on_each
-from neyman.publishing.engines.backends import backend_of, fetched
+from neyman.publishing import backend_of, close_table, open_table, square_unit
+from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.expressions import bin_of, scaled_integer, total
-from neyman.publishing.engines.source import close_table, open_table
-from neyman.publishing.plan.query import range_in, square_unit
+from neyman.publishing.plan.query import range_in
 from plain_engine import check, counted
 
 NAN, INF = float("nan"), float("inf")
@@ -355,7 +355,7 @@ def test_squares_of_wide_clips_are_rounded_to_their_unit_without_overflow(engine
 
 def test_most_cells_of_a_wide_histogram_take_no_memory(engine):
     """A table of 10^7 cells with rows in three holds three numbers."""
-    from neyman.publishing.engines.aggregate import aggregate_cells
+    from neyman.publishing import aggregate_cells
 
     keys = {f"k{i}": {"keys": list(range(1000))} for i in range(2)}
     query = [{"name": "h", "measure": "count", "by": list(keys), "share": 1}]

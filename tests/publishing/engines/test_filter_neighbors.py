@@ -10,13 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.data_schema import check_schema, columns_read
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.scenarios import moved, usual
+from neyman.publishing import (
+    Plan,
+    PlanError,
+    aggregate_cells,
+    check_schema,
+    columns_read,
+    moved,
+    open_table,
+    prepared,
+    usual,
+)
 from plain_engine import KEY
 from random_laws import is_small
 

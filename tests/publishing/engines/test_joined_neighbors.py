@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 from joined_plans import SCHEMAS, TAG, a_document, a_unit, counted, data_of, plain
 
-from neyman.publishing.plan.plan import Plan
+from neyman.publishing import Plan
 
 PLANS = int(os.environ.get("NEYMAN_JOINED") or 0)
 FEW = {"duckdb": 6, "spark": 1}

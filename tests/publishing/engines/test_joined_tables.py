@@ -15,13 +15,9 @@ import pytest
 from joined_plans import counted, plain
 from typer.testing import CliRunner
 
+from neyman import Ledger, check_data
 from neyman.cli.main import app
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.data_check import check_data
-from neyman.publishing.release.verify.verification import verify
+from neyman.publishing import DataError, Plan, PlanError, verify
 from plans import SMALL, release
 
 DOCUMENT: dict[str, Any] = {
@@ -183,8 +179,7 @@ def test_ids_of_any_two_whole_number_types_are_one():
 
 def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> dict[str, list[int]]:
     """What is counted before noise, by query."""
-    from neyman.publishing.engines.joins.joined_tables import prepared_tables
-    from neyman.publishing.release.run import Source
+    from neyman.publishing import Source, prepared_tables
     from plain_engine import aggregate
 
     source = Source.of(plan, {"events": events, "people": people}, engine, None, None)
@@ -282,7 +277,7 @@ def test_a_release_of_several_tables_is_published_verified_and_not_charged_twice
 
 
 def test_the_page_of_a_release_says_what_is_joined_and_bounded(tmp_path):
-    from neyman.display.report.report import page
+    from neyman.display import page
 
     book = a_ledger(tmp_path / "ledger.db")
     text = page(release(Plan.from_dict(DOCUMENT), data(), book, tmp_path / "out"))

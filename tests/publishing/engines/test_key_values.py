@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from test_engine import ONE, small_plan
 
 from each_engine import on_each
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_schema
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
+from neyman.publishing import DataError, Plan, PlanError, check_schema, open_table
 from plain_engine import canonical, counted
 
 INTEGERS = {"sex": {"keys": [0, 1, -7]}}

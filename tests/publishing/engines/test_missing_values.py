@@ -10,12 +10,7 @@ import pytest
 from test_filter_neighbors import fits
 
 import neyman as ny
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.scenarios import moved
+from neyman.publishing import Plan, PlanError, aggregate_cells, moved, open_table, prepared
 from neyman.publishing.plan.shifts import maximal
 from neyman.publishing.planning.missing_values import missing_values
 from plain_engine import check, counted

@@ -10,14 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from neyman.ledger.throwaway import throwaway
+from neyman import Session, throwaway
+from neyman.publishing import Plan, PlanError, columns_read, open_table, prepared
 from neyman.publishing.engines.backends import fetched
-from neyman.publishing.engines.data_schema import columns_read
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 

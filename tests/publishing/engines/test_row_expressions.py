@@ -21,17 +21,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_schema, columns_read
+from neyman.publishing import (
+    COLUMN_LIMIT,
+    DataError,
+    Plan,
+    PlanError,
+    aggregate_cells,
+    check_schema,
+    columns_read,
+    open_table,
+    prepared,
+    words,
+)
 from neyman.publishing.engines.functions.local_times import offsets
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.expression_words import words
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.row_expression import COLUMN_LIMIT, NUMBER_LIMIT, PERIODS
 from neyman.publishing.plan.row_expression import LIMITS as ROW_EXPRESSION_LIMITS
+from neyman.publishing.plan.row_expression import NUMBER_LIMIT, PERIODS
 from plain_engine import canonical, exact
 from random_laws import examples
 

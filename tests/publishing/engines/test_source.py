@@ -24,14 +24,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_engine import small_plan
 
+from neyman.publishing import (
+    DataError,
+    Plan,
+    Source,
+    aggregate_cells,
+    check_schema,
+    columns_read,
+    open_table,
+    prepared,
+    rehearse,
+    with_plain_texts,
+)
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.aggregate import aggregate_cells, rehearse
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.data_schema import check_schema, columns_needed, columns_read
-from neyman.publishing.engines.row_values import prepared, with_plain_texts
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.release.run import Source
+from neyman.publishing.engines.data_schema import columns_needed
 from plain_engine import KEY, aggregate, counted
 from random_laws import examples
 

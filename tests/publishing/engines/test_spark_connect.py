@@ -9,9 +9,8 @@ import pytest
 from test_databases import ROWS, a_plan, in_parquet, ledger, small, spent, twice, wide
 
 import neyman as ny
+from neyman.publishing import DataError, close_table, open_table
 from neyman.publishing.engines import spark
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.source import close_table, open_table
 from plain_engine import Plain, counted
 
 __all__ = ["ledger"]

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from neyman.publishing.engines import duckdb
-from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing import DataError, duckdb
 from neyman.publishing.engines.duckdb import spill_folder
 from neyman.storage.private_folder import sweep
 

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.data_schema import columns_read
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.scenarios import moves_total
+from neyman.publishing import (
+    Plan,
+    PlanError,
+    aggregate_cells,
+    columns_read,
+    moves_total,
+    open_table,
+    prepared,
+)
 from neyman.publishing.plan.shifts import maximal
 from plain_engine import KEY
 from random_laws import is_small

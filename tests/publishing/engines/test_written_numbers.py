@@ -21,17 +21,22 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import neyman as ny
+from neyman import Ledger
 from neyman.cli.main import app
-from neyman.ledger.ledger import Ledger
+from neyman.publishing import (
+    DataError,
+    PlanError,
+    Source,
+    SourcePart,
+    backend_of,
+    close_table,
+    open_table,
+    prepared_tables,
+    with_plain_texts,
+)
 from neyman.publishing.engines import csv_reader
-from neyman.publishing.engines.backends import backend_of, fetched
-from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.expressions import integer_of
-from neyman.publishing.engines.joins.joined_tables import prepared_tables
-from neyman.publishing.engines.row_values import with_plain_texts
-from neyman.publishing.engines.source import close_table, open_table
-from neyman.publishing.plan.plan_fields import PlanError, SourcePart
-from neyman.publishing.release.run import Source
 from plain_engine import aggregate
 from plans import SMALL, release
 from random_laws import examples

@@ -9,14 +9,14 @@ from fractions import Fraction
 
 import pytest
 
-from neyman.accounting.semantics.budget import Approximate, AtMost, Zcdp, budget_of, within_limit
+from neyman import Bound
+from neyman.accounting import AtMost, Zcdp, budget_of, within_limit
+from neyman.accounting.semantics.budget import Approximate
 from neyman.cli.calibrate_command import at_guarantee
 from neyman.display.explorer.plan_desk import Opened, PlanDesk
 from neyman.display.report.risk_section import vocabularies
-from neyman.numerics.bound import Bound
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.receipt import draft, guarantee
+from neyman.publishing import Plan, PlanError, guarantee
+from neyman.publishing.release.receipt import draft
 
 BUDGETS = [
     ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),

@@ -15,14 +15,17 @@ import pytest
 
 from commands import answered
 from neyman.display.explorer.plan_desk import PlanDesk, opened_from
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.scenarios import moved, usual
+from neyman.publishing import (
+    Plan,
+    PlanError,
+    aggregate_cells,
+    moved,
+    open_table,
+    prepared,
+    toml_text,
+    usual,
+)
 from neyman.publishing.plan.shifts import maximal
-from neyman.publishing.planning.rewrite import toml_text
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"]]
 INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"]]

@@ -12,11 +12,9 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger
+from neyman.publishing import Plan, PlanError, key_lists, key_warnings
 from neyman.publishing.plan.hierarchy import MAX_KEY_FILE_BYTES
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.public_keys import key_lists, key_warnings
 from neyman.publishing.release.private_key_files import _files_below
 from plans import release
 

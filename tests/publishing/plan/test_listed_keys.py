@@ -10,19 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
+from neyman.publishing import (
+    Differs,
+    MemoryLimit,
+    Plan,
+    PlanError,
+    best_split,
+    check_key_files,
+    key_lists,
+    open_table,
+    prepared,
+    rewritten,
+)
 from neyman.publishing.plan.listed_keys import MAX_RANGE_KEYS, period, range_keys
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.public_keys import key_lists
 from neyman.publishing.plan.row_expression import PERIODS
-from neyman.publishing.planning.allocation import best_split
-from neyman.publishing.planning.rewrite import rewritten
-from neyman.publishing.release.field_comparison import Differs
-from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.verify.case import Case
-from neyman.publishing.release.verify.size_limits import MemoryLimit
 from plain_engine import aggregate
 
 FILES = {

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.semantics.digits import exact_text
+from neyman.accounting import exact_text
 from neyman.cli.demo.midwest import write_plan
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
+from neyman.publishing import Plan, PlanError
 from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 from neyman.publishing.plan.shifts import maximal, shifts
 from plans import SMALL

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from mixed_plan import MIXED
-from neyman.accounting.semantics.budget import budget_of
+from neyman.accounting import budget_of
 from neyman.accounting.semantics.unchecked_claims import ROW_WORDS
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.query import Measure
+from neyman.publishing import Measure, PlanError
 
 UNIT = ny.Unit("person", neighboring="replace-one", rows=1)
 GIVEN: dict[str, Any] = {

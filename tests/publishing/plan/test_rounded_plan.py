@@ -14,21 +14,17 @@ import pytest
 
 import neyman as ny
 from neyman.noise import SecureBits, rounded_gaussian
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.planning.noise_kind import noise_choice
-from neyman.publishing.release.add_noise import noisy_part
-from neyman.publishing.release.verify.verification import verify
-from neyman.publishing.tables.estimates import (
-    _rounded_margin,
+from neyman.publishing import (
+    PlanError,
+    forms,
     half_width,
-    mean,
-    quantiles,
-    shown,
+    noise_choice,
+    noisy_part,
     standard_error,
-    variance,
+    threshold,
+    verify,
 )
-from neyman.publishing.tables.forms import forms
-from neyman.publishing.tables.key_selection import threshold
+from neyman.publishing.tables.estimates import _rounded_margin, mean, quantiles, shown, variance
 from plans import SMALL, release
 
 ROUNDED = SMALL | {"noise": "rounded-gaussian"}

@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.scenarios import moved, usual
+from neyman.publishing import Plan, moved, usual
 from neyman.publishing.plan.shifts import maximal
 
 DROPS = {

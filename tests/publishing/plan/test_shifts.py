@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from attacks import SIZE
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import middle
+from neyman.publishing import Plan, middle
 from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 from neyman.publishing.plan.shifts import maximal, shifts
 

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError, parse
-from neyman.publishing.plan.sql import MAX_STATEMENT_LETTERS, translate
+from neyman.publishing import Plan, PlanError, parse, translate
+from neyman.publishing.plan.sql import MAX_STATEMENT_LETTERS
 
 BASE = {
     "schema": 2,

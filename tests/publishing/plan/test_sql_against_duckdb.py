@@ -7,12 +7,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.engines.row_values import prepared
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError, parse
-from neyman.publishing.plan.sql import translate
+from neyman.publishing import (
+    Plan,
+    PlanError,
+    aggregate_cells,
+    open_table,
+    parse,
+    prepared,
+    translate,
+)
 from random_laws import examples
 
 BASE = {

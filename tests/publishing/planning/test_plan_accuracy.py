@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from mixed_plan import MIXED
 from neyman.noise import discrete_gaussian
+from neyman.publishing import Plan, center, errors, guarantee_at, scale_for, table_named
 from neyman.publishing.consistency.adjusted_tables import consistent_tables
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import center
-from neyman.publishing.planning.accuracy import errors, guarantee_at, scale_for, table_named
 from neyman.publishing.tables import estimates
 from seeded import Seeded
 

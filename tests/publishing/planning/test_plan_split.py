@@ -9,9 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from mixed_plan import MIXED
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.allocation import best_split
-from neyman.publishing.planning.rewrite import rewritten
+from neyman.publishing import Plan, best_split, rewritten
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))
 

@@ -18,15 +18,10 @@ import pyarrow as pa
 
 from kill_points import Said, forked
 from ledger_entries import UNIT
-from neyman.api import run
-from neyman.ledger.chain import Checkpoint
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import LedgerError
-from neyman.publishing.plan.plan import Plan
+from neyman import Ledger, run
+from neyman.ledger import Checkpoint, LedgerError
+from neyman.publishing import Plan, create_key, guarantee, verify
 from neyman.publishing.release.folder import FolderFiles
-from neyman.publishing.release.receipt import guarantee
-from neyman.publishing.release.signing import create_key
-from neyman.publishing.release.verify.verification import verify
 
 __all__ = [
     "CHARGE",

@@ -11,11 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from function_calls import function_calls
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.data_check import check_data
+from neyman import Ledger, check_data
+from neyman.publishing import DataError, Plan, PlanError
 from plans import SMALL, release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -18,18 +18,21 @@ from hypothesis import strategies as st
 from test_source import LINES, a_plan
 
 from each_engine import on_each
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger, check_data
+from neyman.publishing import (
+    NOTICE,
+    PLAIN_SOURCE,
+    REASONS,
+    DataError,
+    Plan,
+    SourcePart,
+    counted_rows,
+    line_faults,
+    open_table,
+)
+from neyman.publishing import run as run_module
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.drop_counts import query_rows
-from neyman.publishing.engines.line_faults import REASONS, line_faults
-from neyman.publishing.engines.private_tables import NOTICE
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
-from neyman.publishing.planning.counted_rows import counted_rows
-from neyman.publishing.release import run as run_module
-from neyman.publishing.release.data_check import check_data
 from plain_engine import KEY, Plain, aggregate, canonical, counted, number
 from plans import release
 from random_laws import examples

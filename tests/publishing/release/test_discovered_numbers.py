@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 import neyman as ny
 from neyman.cli.main import app
-from neyman.publishing.release.verify.verification import verify
-from neyman.publishing.tables.key_selection import threshold
+from neyman.publishing import threshold, verify
 
 BASE: dict[str, Any] = {
     "schema": 2,

@@ -26,8 +26,8 @@ from places import CHARGE, DATA, Place, imported, new, release, sqlite_places
 
 from kill_points import forked
 from ledger_entries import UNIT
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
+from neyman import Ledger
+from neyman.ledger import BudgetRefused, ChargedError, LedgerError
 from neyman.publishing.release.folder import FolderFiles, OutputError
 from own_process import answer, children, main
 

@@ -22,9 +22,9 @@ from places import CHARGE, DATA, Place, new, release, sqlite_places
 
 from kill_points import forked
 from ledger_entries import UNIT, confirmed, reading
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import ChargedError, LedgerError
-from neyman.publishing.release.verify.verification import verify
+from neyman import Ledger
+from neyman.ledger import ChargedError, LedgerError
+from neyman.publishing import verify
 from own_process import answer, main
 
 # Clocks

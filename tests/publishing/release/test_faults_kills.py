@@ -27,8 +27,8 @@ from places import CHARGE, Place, imported, postgres_places, sqlite_places
 
 from kill_points import Said, forked
 from ledger_entries import UNIT
-from neyman.ledger.chain import Checkpoint
-from neyman.ledger.ledger import Ledger
+from neyman import Ledger
+from neyman.ledger import Checkpoint
 from own_process import answer, main
 
 MOST = 2000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neyman.publishing.release.field_comparison import Differs, intervals
+from neyman.publishing import Differs, intervals
 
 OURS = {"level": 0.05, "lower": 0.2, "upper": 0.2001}
 

@@ -8,12 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neyman.display.report.report import page
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.accuracy import errors
-from neyman.publishing.release.signing import create_key
-from neyman.publishing.release.verify.verification import verify
+from neyman import Ledger
+from neyman.display import page
+from neyman.publishing import Plan, create_key, errors, verify
 from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.

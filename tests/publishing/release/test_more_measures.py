@@ -8,13 +8,10 @@ from typing import get_args
 import pyarrow as pa
 import pytest
 
-from neyman.display.report.report import page
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError, QueryPart
-from neyman.publishing.plan.query import MEASURES, Measure
-from neyman.publishing.planning.accuracy import errors
-from neyman.publishing.release.verify.verification import verify
+from neyman import Ledger
+from neyman.display import page
+from neyman.publishing import MEASURES, Measure, Plan, PlanError, errors, verify
+from neyman.publishing.plan.plan_fields import QueryPart
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from neyman.publishing.release import add_noise
+from neyman.publishing import add_noise
 from plans import release
 
 ROWS = [(f"p{i}", ("north", "south")[i % 2], f"w{i % 3}", i % 11) for i in range(300)]

@@ -10,20 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neyman.accounting.semantics import sentences as words
-from neyman.display.report.report import page
-from neyman.ledger.ledger import Ledger
-from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman import InverseSensitivity, Ledger
+from neyman.accounting import sentences as words
+from neyman.display import page
 from neyman.noise import Bits
-from neyman.publishing.engines.cells import Cells
-from neyman.publishing.plan.measurement import rate_of
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.planning.accuracy import errors
-from neyman.publishing.release.add_noise import noisy_part
+from neyman.publishing import Cells, Plan, PlanError, errors, forms, noisy_part, rate_of, verify
 from neyman.publishing.release.receipt import draft
-from neyman.publishing.release.verify.verification import verify
-from neyman.publishing.tables.forms import forms
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

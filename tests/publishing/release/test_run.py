@@ -17,23 +17,27 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from neyman.accounting.semantics.budget import Approximate, AtMost
-from neyman.curves.tradeoff.guarantees import zcdp
-from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
+from neyman import Ledger, Release, zcdp
+from neyman.accounting import AtMost
+from neyman.accounting.semantics.budget import Approximate
+from neyman.ledger import BudgetRefused, ChargedError, LedgerError
 from neyman.noise import Bits
-from neyman.publishing.engines.cells import Cells
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release import run as run_module
-from neyman.publishing.release.add_noise import noisy_part
-from neyman.publishing.release.folder import FolderFiles, OutputError, Release, staging, sweep
+from neyman.publishing import (
+    Cells,
+    DataError,
+    Form,
+    Plan,
+    PlanError,
+    forms,
+    half_width,
+    noisy_part,
+    open_table,
+    standard_error,
+    verify,
+)
+from neyman.publishing import run as run_module
+from neyman.publishing.release.folder import FolderFiles, OutputError, staging, sweep
 from neyman.publishing.release.receipt import _zcdp_route
-from neyman.publishing.release.verify.verification import verify
-from neyman.publishing.tables.estimates import half_width, standard_error
-from neyman.publishing.tables.forms import Form, forms
 from plans import release
 from random_laws import is_small
 

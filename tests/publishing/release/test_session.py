@@ -22,12 +22,10 @@ import pytest
 
 import neyman as ny
 from kill_points import forked
-from neyman.display.report.report import page
-from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
-from neyman.ledger.throwaway import NOTICE
-from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.folder import Release
+from neyman import Release
+from neyman.display import page
+from neyman.ledger import NOTICE, BudgetRefused, ChargedError, LedgerError
+from neyman.publishing import DataError, PlanError
 from neyman.publishing.release.verify import verify
 
 PEOPLE = pa.table({"sex": ["f", "m", "f"] * 500, "age": [i % 90 for i in range(1500)]})

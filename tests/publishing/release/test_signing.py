@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attacks import SIZE
-from neyman.publishing.release.signing import SignatureError, check_signature, create_key, sign
+from neyman.publishing import SignatureError, check_signature, create_key, sign
 
 RECEIPT = b'{"schema": "neyman-receipt/1"}\n'
 

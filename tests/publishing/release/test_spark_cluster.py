@@ -20,10 +20,9 @@ import pytest
 from places import PLAN, Place, release
 
 from ledger_entries import UNIT
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.engines.aggregate import aggregate_cells
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.release import run as run_module
+from neyman import Ledger
+from neyman.publishing import Plan, aggregate_cells
+from neyman.publishing import run as run_module
 from own_process import answer, main
 from plain_engine import KEY, counted
 from spark_cluster import SparkCluster

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.publishing.release.signing import SignatureError, create_key
-from neyman.publishing.release.ssh_signature import (
-    NAMESPACE,
+from neyman.publishing import (
     SSH_SIGNATURE,
+    SignatureError,
     allowed_signer,
     check_ssh_signature,
-    ssh_sign,
+    create_key,
 )
+from neyman.publishing.release.ssh_signature import NAMESPACE, ssh_sign
 from neyman.publishing.release.verify import verify
 from plans import SMALL, release
 

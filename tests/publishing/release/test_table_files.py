@@ -14,14 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neyman.display.report.report import page
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.plan import Plan
+from neyman import Ledger, Release
+from neyman.display import page
+from neyman.publishing import Plan, csv_form, forms, listing, parts, verify
 from neyman.publishing.release import table_files
-from neyman.publishing.release.folder import OutputError, Release, staging
-from neyman.publishing.release.table_files import csv_form, listing, parts
-from neyman.publishing.release.verify.verification import verify
-from neyman.publishing.tables.forms import forms
+from neyman.publishing.release.folder import OutputError, staging
 from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.

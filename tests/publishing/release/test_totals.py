@@ -16,15 +16,10 @@ import pytest
 
 import neyman as ny
 from commands import answered
-from neyman.display.report.report import page
-from neyman.ledger.records import ChargedError, LedgerError
+from neyman.display import page
+from neyman.ledger import ChargedError, LedgerError
+from neyman.publishing import FirstRun, PlanError, joined_order, toml_text, totals_notes, verify
 from neyman.publishing.consistency import check_consistency, consistent_tables
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.totals import joined_order
-from neyman.publishing.planning.rewrite import toml_text
-from neyman.publishing.planning.totals_notes import totals_notes
-from neyman.publishing.release.run import FirstRun
-from neyman.publishing.release.verify.verification import verify
 from plans import release
 
 PLACES = [

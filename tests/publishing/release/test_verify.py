@@ -15,20 +15,25 @@ from hypothesis import strategies as st
 
 from attacks import SIZE
 from forging import rewrite
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.release.field_comparison import Differs
-from neyman.publishing.release.folder import OutputError, Release
-from neyman.publishing.release.receipt import versions
-from neyman.publishing.release.receipt_format import FIRST, Receipt
-from neyman.publishing.release.signing import create_key, sign
+from neyman import Ledger, Release
+from neyman.publishing import (
+    FIRST,
+    Differs,
+    MemoryLimit,
+    Receipt,
+    create_key,
+    sign,
+    verify,
+    versions,
+)
+from neyman.publishing.release.folder import OutputError
 from neyman.publishing.release.verify.case import Case
 from neyman.publishing.release.verify.external_checks import (
     check_ledger,
     check_published,
     check_signed,
 )
-from neyman.publishing.release.verify.size_limits import MemoryLimit
-from neyman.publishing.release.verify.verification import _schema, verify
+from neyman.publishing.release.verify.verification import _schema
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

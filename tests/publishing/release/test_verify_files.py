@@ -17,12 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from function_calls import function_calls
+from neyman import Ledger
 from neyman.cli.main import app
-from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.release.signing import SIGNATURE, SignatureError, sign
-from neyman.publishing.release.verify.verification import verify
+from neyman.publishing import SIGNATURE, Plan, PlanError, SignatureError, sign, verify
 from plans import release
 
 pytestmark = [

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import neyman as ny
 from neyman.cli.main import app
-from neyman.publishing.synthetic.rows_from_tables import synthesize
+from neyman.publishing import synthesize
 
 PAIRS = [("age", "edu"), ("edu", "income"), ("income", "region"), ("age", "sex")]
 

@@ -12,22 +12,19 @@ import pyarrow as pa
 import pytest
 
 from neyman.noise import Bits, discrete_gaussian
-from neyman.publishing.plan.query import MEASURES, range_of, square_unit
+from neyman.publishing import MEASURES, half_width, rows_of, square_unit, standard_error, threshold
+from neyman.publishing.plan.query import range_of
 from neyman.publishing.tables.estimates import (
     estimate,
-    half_width,
     mean,
     quantiles,
     ratio,
-    rows_of,
     shown,
     standard_deviation,
-    standard_error,
     variance,
     with_margin,
 )
 from neyman.publishing.tables.forms import columns
-from neyman.publishing.tables.key_selection import threshold
 
 
 class Words(Bits):

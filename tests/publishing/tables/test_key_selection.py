@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from neyman.accounting.charge import charge
+from neyman.accounting import charge
+from neyman.publishing import Plan, moved, selected, threshold
 from neyman.publishing.plan.measurement import failure
-from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.scenarios import moved
-from neyman.publishing.tables.key_selection import _terms, selected, threshold
+from neyman.publishing.tables.key_selection import _terms
 
 SIGMAS = [
     Fraction(1, 10),

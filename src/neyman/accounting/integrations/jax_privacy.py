@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 from neyman.extras import advice
-from neyman.noise import SecureBits, rounded_gaussian
+from neyman.noise.bits import SecureBits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.noise.rejection import LIMITS as REJECTION_LIMITS
 from neyman.numerics import check
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from neyman.accounting.calibrate import Budget
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.accounting.semantics.digits import delta as delta_text
 from neyman.accounting.semantics.digits import (
     exact_text,

@@ -25,7 +25,8 @@ from neyman.analysis.estimators.shared_arguments import (
     shares_arguments,
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 

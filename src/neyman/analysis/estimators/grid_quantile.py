@@ -19,7 +19,7 @@ from neyman.analysis.estimators.normal_noise import check_budget
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.stability.grid import Grid
-from neyman.noise import Bits
+from neyman.noise.bits import Bits
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import one_per_record

@@ -38,7 +38,8 @@ from neyman.analysis.estimators.shared_arguments import (
     relation_of,
     shares_arguments,
 )
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 

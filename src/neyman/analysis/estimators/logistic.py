@@ -39,7 +39,8 @@ from neyman.analysis.estimators.shared_arguments import (
     shares_arguments,
 )
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, entries_of, one_per_record, vectors
 

@@ -12,12 +12,12 @@ from typing import Any, Generic, Literal, TypeVar, Unpack
 
 import numpy as np
 
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.analysis.estimators.shared_arguments import Shared
 from neyman.ledger.records import Account, LedgerError
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
-from neyman.noise import Bits, SecureBits
+from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.release.charged_call import ChargedCall, Payer, call_guarantee, opened
 from neyman.publishing.release.receipt_format import (

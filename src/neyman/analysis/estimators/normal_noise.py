@@ -14,7 +14,8 @@ from neyman.accounting.calibrate import Budget, NoParameter, calibrate_exact
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 
 
 @dataclass(frozen=True)

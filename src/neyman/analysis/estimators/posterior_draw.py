@@ -20,7 +20,8 @@ from neyman.analysis.estimators.shared_arguments import (
 )
 from neyman.analysis.training.clipping import careful_error
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics.raw_values import one_per_record
 
 

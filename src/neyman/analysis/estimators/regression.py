@@ -28,7 +28,7 @@ from neyman.analysis.estimators.shared_arguments import (
     relation_of,
     shares_arguments,
 )
-from neyman.noise import Bits
+from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 

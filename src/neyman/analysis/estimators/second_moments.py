@@ -29,7 +29,8 @@ from neyman.analysis.estimators.shared_arguments import (
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
 
 GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits

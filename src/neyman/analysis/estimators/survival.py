@@ -15,7 +15,8 @@ from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import largest_rate, least_rate

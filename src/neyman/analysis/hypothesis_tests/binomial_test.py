@@ -25,7 +25,7 @@ from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
-from neyman.noise import Bits
+from neyman.noise.bits import Bits
 from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect, bisect_integers
 from neyman.publishing.release.charged_call import Payment

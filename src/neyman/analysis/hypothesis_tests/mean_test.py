@@ -27,7 +27,8 @@ from neyman.analysis.hypothesis_tests.arguments import (
 from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_power
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import as_floats, one_per_record

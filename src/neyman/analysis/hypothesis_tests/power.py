@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from neyman.analysis.hypothesis_tests.arguments import LIMITS as TEST_LIMITS
 from neyman.analysis.hypothesis_tests.arguments import inside
-from neyman.noise import Bits
+from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.arrays import generator_of
 from neyman.numerics.atoms import UNIT

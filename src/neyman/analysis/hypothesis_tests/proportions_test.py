@@ -28,7 +28,7 @@ from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_pow
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
 from neyman.mechanisms.canonical.canonical_noise import CanonicalNoise
-from neyman.noise import Bits
+from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound

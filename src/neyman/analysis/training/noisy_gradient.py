@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from neyman.analysis.training.terms import correlated_noise, noise_variance
 from neyman.extras import require
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.noise import rounded_gaussian
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics import check
 
 if TYPE_CHECKING:

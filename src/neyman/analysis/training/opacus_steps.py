@@ -28,7 +28,8 @@ from neyman.accounting.integrations.opacus import (
 )
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
 from neyman.analysis.training.device_clipping import ClippedPart, add_clipped, flat_rows
-from neyman.noise import SecureBits, rounded_gaussian
+from neyman.noise.bits import SecureBits
+from neyman.noise.integer_noise import rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
 

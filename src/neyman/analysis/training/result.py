@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.accounting.semantics import digits, sentences
 from neyman.analysis.training.checkpoint import CheckpointError
 from neyman.analysis.training.terms import RunTerms, key_of, noise_variance, price

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.mechanisms.matrix_mechanism.noise_stream import CorrelatedNoise
 from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT
-from neyman.noise import SecureBits
+from neyman.noise.bits import SecureBits
 from neyman.noise.rejection import LIMITS as REJECTION_LIMITS
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES

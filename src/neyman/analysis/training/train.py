@@ -21,7 +21,8 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError
 from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.noise import SecureBits, rounded_gaussian
+from neyman.noise.bits import SecureBits
+from neyman.noise.integer_noise import rounded_gaussian
 
 # Largest difference between a row's gradient in a call and alone, divided by its largest entry.
 MAX_NORM_DIFFERENCE = 1e-3

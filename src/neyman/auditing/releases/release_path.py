@@ -27,8 +27,7 @@ from neyman.auditing.evidence import ManyRuns
 from neyman.auditing.rate_limits import checked_confidence, error_rates
 from neyman.auditing.releases.small_data import neighbors, refuse_unknown_parts
 from neyman.ledger.throwaway import throwaway
-from neyman.noise import SecureBits
-from neyman.noise.bits import Bits
+from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.rounding import below
 from neyman.publishing.plan.measurement import Entry

@@ -31,7 +31,7 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import up
 
 if TYPE_CHECKING:
-    from neyman.noise import Bits
+    from neyman.noise.bits import Bits
 
 UNIFORM_BITS = 54  # significant bits of a uniform number in a float
 

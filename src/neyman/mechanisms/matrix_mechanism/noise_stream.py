@@ -16,8 +16,8 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise import discrete_gaussian, rounded_gaussian
 from neyman.noise.bits import Bits
+from neyman.noise.integer_noise import discrete_gaussian, rounded_gaussian
 from neyman.numerics.arrays import Array
 
 # From this width of a step on, NumPy's integer product is slower than a loop.

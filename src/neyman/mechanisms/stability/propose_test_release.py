@@ -24,7 +24,8 @@ from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplac
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NUMBER, private_integer, rational
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
+from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.integer_noise import discrete_gaussian, discrete_laplace, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.relation import Relation
 from neyman.numerics.roots import bisect_integers

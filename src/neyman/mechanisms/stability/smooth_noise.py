@@ -15,7 +15,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NUMBER, exact_above_zero, rational
 from neyman.mechanisms.stability.sensitivities import SmoothSensitivity
 from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
-from neyman.noise import Bits, SecureBits
+from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.real_noise import rounded_student
 from neyman.noise.weights import exponential
 from neyman.numerics import check

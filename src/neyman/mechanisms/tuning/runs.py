@@ -23,7 +23,7 @@ from neyman.mechanisms.description import (
     rational,
     to_json,
 )
-from neyman.noise import Bits, SecureBits
+from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.run_count import draw_negative_binomial, draw_poisson
 from neyman.numerics import check
 from neyman.numerics.arrays import Array

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.integer_noise import discrete_gaussian, rounded_gaussian
 from neyman.noise.quantile_draw import draw_quantile
 from neyman.publishing.engines.cells import Cells
 from neyman.publishing.plan.measurement import Entry, rate_of

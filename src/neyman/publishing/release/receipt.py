@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.accounting.semantics.bayes import posterior_ratios
 from neyman.accounting.semantics.budget import PlanBudget, within_limit
 from neyman.curves.tradeoff.guarantees import zcdp

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from neyman.accounting.charge import charge
+from neyman.accounting.charges import charge
 from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain
 from neyman.ledger.throwaway import NOTICE
