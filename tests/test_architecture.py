@@ -1,12 +1,17 @@
-"""The pages about the structure say what the code is: names, layers, packages, and the picture."""
+"""The structure is what the pages say: names, layers, packages, doors, and the picture."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import neyman as ny
 
@@ -38,7 +43,9 @@ def test_the_layers_of_the_contract_are_those_that_the_linter_checks():
     block = DESIGN.partition("## Layers")[2].partition("```\n")[2].partition("```")[0]
     columns = [re.split(r"\s{3,}", line)[0] for line in block.splitlines()]
     references = [sorted(re.findall(r"(\w+)(?:/|\.py)", column)) for column in columns]
-    assert references == [layer for layer in checked if not {"__main__", "extras"} & {*layer}]
+    assert references == [
+        layer for layer in checked if not {"__main__", "exports", "extras"} & {*layer}
+    ]
 
 
 def test_each_package_has_a_paragraph_and_no_other_has():
@@ -78,3 +85,51 @@ def test_the_picture_of_the_imports_is_that_of_the_code():
     command = [sys.executable, ROOT / "docs/site/import_picture.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imports_of(path):
+    """The pairs (module, name) that a file imports from neyman; a whole module has no name."""
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+    pairs = [(n.module, a.name) for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names]
+    whole = [(a.name, "") for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    return {(module, name) for module, name in pairs + whole if re.match(r"neyman\b", module or "")}
+
+
+def folder_of(module):
+    path = ROOT / "src" / module.replace(".", "/")
+    return path if path.is_dir() else path.parent
+
+
+@pytest.mark.parametrize("package", sorted(CODE))
+def test_a_door_has_names_that_another_folder_imports_or_a_page_names(package):
+    """And no package has a module of the same name, which would take its place."""
+    door = ast.parse((SOURCE / package / "__init__.pyi").read_text("utf-8")).body
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("**/*.md"))
+    code = {path: imports_of(path) for path in SOURCE.glob("**/*.py")}
+    for node in door:
+        for name in node.names if isinstance(node, ast.ImportFrom) else ():
+            home = node.module if not node.level else f"neyman.{package}.{node.module or ''}"
+            home = home.rstrip(".")
+            outside = [
+                p
+                for p, pairs in code.items()
+                if p.parent != folder_of(home) and (home, name.name) in pairs
+            ]
+            assert outside or re.search(rf"\b{name.name}\b", pages), name.name
+            clash = isinstance(getattr(import_module(f"neyman.{package}"), name.name), ModuleType)
+            assert clash == bool(node.level), name.name
+
+
+def test_tests_import_through_the_doors():
+    """`neyman`, and the names of each package's stub; other imports are in `inner_imports.txt`."""
+    listed = (ROOT / "tests/inner_imports.txt").read_text("utf-8").splitlines()
+    allowed = {line.partition(": ")[0] for line in listed}
+    assert all(line.partition(": ")[2] for line in listed), "each file has its reason"
+    deep = set()
+    for path in (ROOT / "tests").glob("**/*.py"):
+        for module, name in imports_of(path):
+            _, _, rest = module.partition(".")
+            door = import_module(module).__all__ if rest in CODE else [name]
+            if "." in rest or name.startswith("_") or name not in door:
+                deep.add(str(path.relative_to(ROOT / "tests")))
+    assert deep == allowed

@@ -18,9 +18,8 @@ from exact_noise import ALARM, assert_counts, real, survival, total, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import neyman.noise
 from attacks import SIZE
-from neyman.noise import Bits, discrete_gaussian, discrete_laplace, rejection, source
+from neyman.noise import Bits, discrete_gaussian, discrete_laplace, integer_noise, rejection, source
 from neyman.noise.lookup_table import weights_table
 from neyman.noise.parameters import positive_rational
 
@@ -394,8 +393,8 @@ def asked_engines(monkeypatch):
         def fill(self, *_):
             asked.append(self.name)
 
-    monkeypatch.setattr(neyman.noise, "weights_table", lambda *_: Asked("table"))
-    monkeypatch.setattr(neyman.noise, "strips", lambda *_, **__: Asked("strips"))
+    monkeypatch.setattr(integer_noise, "weights_table", lambda *_: Asked("table"))
+    monkeypatch.setattr(integer_noise, "strips", lambda *_, **__: Asked("strips"))
     for law in ("discrete_laplace", "discrete_gaussian"):
         monkeypatch.setattr(rejection, law, Asked("rejection").fill)
     return asked
@@ -477,7 +476,7 @@ def test_equal_bits_give_equal_noise_of_both_signs(injected, parameter, size, se
     "name", ["rejection", "lookup_table", "weights", "large_gaussian", "parameters", "bits"]
 )
 def test_the_samplers_hold_no_floating_point(name):
-    folder = Path(neyman.noise.__file__).parent
+    folder = Path(integer_noise.__file__).parent
     for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
         assert not (isinstance(node, ast.Constant) and isinstance(node.value, float))
         assert not (isinstance(node, ast.Name) and node.id == "float")
