@@ -21,7 +21,9 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import isqrt, sqrt
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -61,6 +63,7 @@ REASONS = {
     "Batching rule not implemented": "torch.func.vmap does not know it",
 }
 
+HELD = [name for name, x in vars(Module()).items() if isinstance(x, dict)]  # tensors, layers, hooks
 TWISTER_WORDS = 624
 
 
@@ -76,6 +79,7 @@ LIMITS = Limits()
 
 
 Loss = Callable[..., Tensor]
+Result = TypeVar("Result")
 Groups = Mapping[str, Sequence[str]]
 
 
@@ -183,6 +187,11 @@ class ModuleGradients:
             raise ValueError(
                 f"model has {self.size} parameters to train; 1 to {CLIPPING_LIMITS.parameters} can"
             )
+        # After a charge, the model is never asked for these: a row may have changed its answer.
+        parts = (x for x in (model, loss) if isinstance(x, Module))
+        self._all_layers = [layer for part in parts for layer in part.modules()]
+        self._frozen = {k: p for k, p in model.named_parameters() if not p.requires_grad}
+        self._buffers = dict(model.named_buffers())
         self._groups = _group_names(model, self.parameters, groups)
         self.grid = check.integer("grid", grid, 1)
         exact = _clips(clips, list(self._groups))
@@ -344,7 +353,8 @@ class ModuleGradients:
     def _deterministic_context(self) -> Generator[Callable[[], None]]:
         """Within this context, fix kernels, seed dropout, and allow derivatives.
 
-        The function that it gives restores the parameters that train, which an optimizer moves.
+        The function that it gives restores the parameters that train, which an optimizer moves, and
+        the attributes of all layers.
         """
         with (
             torch.inference_mode(False),
@@ -352,11 +362,27 @@ class ModuleGradients:
             fixed_kernels(self.device),
             fresh_randomness(self.device),
         ):
-            copies = [(p, p.detach().clone()) for p in self.parameters.values()]
+            copies = [
+                (p, p.data, p.untyped_storage().nbytes(), p.detach().clone())
+                for p in self.parameters.values()
+            ]
+            owned = [(layer, vars(layer)) for layer in self._all_layers]
+            held = [x for _, names in owned for x in (names, *(names[k] for k in HELD))]
+            contents = [(x, x.copy()) for x in held]
 
             def restore() -> None:
-                for parameter, values in copies:
-                    parameter.data.copy_(values)
+                for layer, names in owned:
+                    object.__setattr__(layer, "__dict__", names)
+                for each, content in contents:
+                    each.clear()
+                    each.update(content)
+                for parameter, place, size, values in copies:
+                    if place.untyped_storage().nbytes() != size:
+                        place.untyped_storage().resize_(size)
+                    parameter.data = place
+                    place.copy_(values)
+                for parameter in self._frozen.values():
+                    parameter.grad = None  # set by the model: an optimizer would use it
 
             try:
                 yield restore
@@ -390,16 +416,10 @@ class ModuleGradients:
         self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...], restore: Callable[[], None]
     ) -> None:
         """Add rows. A row on which the model or the loss raises an error counts as 0."""
-        gradients = None
-        try:
-            gradients = self._padded_gradients(rows)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception:
-            _log.debug("the model or the loss failed", exc_info=True)
+        gradients = _unless_failed(partial(self._padded_gradients, rows))
         restore()
         if gradients is not None:
-            self._add(totals, rows, gradients)
+            _unless_failed(partial(self._add, totals, rows, gradients))
         elif len(rows[0]) > 1:
             for row in zip(*(x.split(1) for x in rows), strict=True):
                 self._add_rows(totals, row, restore)
@@ -547,7 +567,7 @@ class ModuleGradients:
             return
         handles = [
             layer.register_forward_pre_hook(lambda _, given: tuple(x.float() for x in given))
-            for layer in self._model.modules()
+            for layer in self._all_layers
             if isinstance(layer, LayerNorm)
         ]
         try:
@@ -559,8 +579,8 @@ class ModuleGradients:
 
     def _others(self) -> dict[str, Tensor]:
         """Return the model's frozen parameters, and copies of its buffers, by name."""
-        frozen = {k: p for k, p in self._model.named_parameters() if not p.requires_grad}
-        return frozen | {k: b.clone() for k, b in self._model.named_buffers()}
+        frozen = {k: p.detach() for k, p in self._frozen.items()}
+        return frozen | {k: b.detach().clone() for k, b in self._buffers.items()}
 
     def _one_loss(
         self,
@@ -678,6 +698,20 @@ def _fill_state(generator: torch.Generator) -> None:
     fresh = torch.frombuffer(bytearray(os.urandom(4 * TWISTER_WORDS)), dtype=torch.int32)
     words.copy_(fresh.to(torch.int64) & 0xFFFFFFFF)
     generator.set_state(state)
+
+
+def _unless_failed(function: Callable[[], Result]) -> Result | None:
+    """Return the result of a function, or None if it raises anything but KeyboardInterrupt.
+
+    No row may end a charged run, not even by SystemExit or MemoryError.
+    """
+    try:
+        return function()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        _log.debug("the model or the loss failed", exc_info=True)
+        return None
 
 
 def _row_count(rows: tuple[Tensor, ...]) -> int:
