@@ -28,20 +28,29 @@ LIBRARIES = sys.stdlib_module_names | {"neyman", "numpy", "opacus", "torch"}
 FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
+# Functions of uniform numbers. The first is the range of a probability, and a GPU may end the process
+# if a target is outside it. The second has both signs and sizes from 1/1000 to 1000.
+REALS = {
+    "unit": torch.clone,
+    "wide": lambda x: torch.where(torch.rand_like(x) < 0.5, -1, 1) * 10 ** (6 * x - 3),
+    "zero": torch.zeros_like,
+    "nan": lambda x: x / 0 * 0,
+}
 LOST = "a tensor of torch.func"  # a tensor that outlived its vmap has no values
 
 
-def invented(given: Tensor, rows: int, largest: int, least: int = 0) -> Tensor:
+def invented(
+    given: Tensor, rows: int, largest: int, least: int = 0, reals: str = "unit"
+) -> Tensor:
     """Return ``rows`` random rows of the shape and type of ``given``, of whose values none is used.
-
-    Real numbers are from 0 to 1, which is also the range of a probability.
 
     Args:
         largest, least: the ends of whole numbers.
+        reals: the kind of real numbers in `REALS`.
     """
     shape = (rows, *given.shape[1:])
     if given.is_floating_point() or given.is_complex():
-        return torch.rand(shape, device=given.device).to(given.dtype)
+        return REALS[reals](torch.rand(shape, device=given.device)).to(given.dtype)
     return torch.randint(least, largest + 1, shape, device=given.device).to(given.dtype)
 
 

@@ -124,7 +124,9 @@ class Limits:
     seed_bits: int = 32
     relative_error: float = 1e-12
     float32_error: float = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
-    other_rows: int = 2  # invented rows between those whose gradients must stay the same
+    few_rows: int = 4  # in a small batch of invented rows
+    many_rows: int = 256  # in a batch of the expected size, if a gradient is small
+    probe_numbers: int = 1 << 27  # of the gradients of such a batch
     mixed_share: float = 1e-3  # of a row's gradient that rounding may change
 
 
@@ -567,13 +569,20 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
                 f"a row of the dataset has a {type(leaf).__name__}, and only tensors and numbers "
                 "can be invented to test the loss. Make tensors in the dataset"
             )
-    device, failure, accepted = optimizer.params[0].device, None, -1
+    few, device = LIMITS.few_rows, optimizer.params[0].device
+    attempt = partial(_failure, optimizer, model, loss, like)
+    failure, accepted = None, -1
     for largest in largest_numbers(model, device):
-        failure = _failure(optimizer, model, loss, like, largest)
+        failure = attempt(largest, few)
         if failure is None:
             accepted = largest
             break
-    if failure is not None:
+    # Some modules mix rows only in batches of the loader's size.
+    expected = math.ceil(loader.batch_sampler.sample_rate * loader.batch_sampler.num_samples)
+    most = LIMITS.probe_numbers // sum(parameter.numel() for parameter in optimizer.params)
+    if failure is None and (many := min(expected, most, LIMITS.many_rows)) > few:
+        failure = attempt(accepted, many)
+    if failure is not None and not isinstance(failure, (MemoryError, torch.OutOfMemoryError)):
         raise ValueError(
             f"module or loss fails on invented rows: {type(failure).__name__}: {failure}. Give "
             "loss=lambda model, batch: ..., which computes the loss of a batch of the loader"
@@ -584,15 +593,18 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
     # Larger classes may have other weights. The first number that is no class ends the search.
     while has_integers and device.type == "cpu" and 0 < accepted < 1 << 16:
         accepted *= 2
-        if _failure(optimizer, model, loss, like, accepted) is not None:
+        if attempt(accepted, few) is not None:
             break
 
 
-def _failure(optimizer: Any, model: Any, loss: Loss, like: Any, largest: int) -> Exception | None:
+def _failure(
+    optimizer: Any, model: Any, loss: Loss, like: Any, largest: int, rows: int
+) -> Exception | None:
     """Compare the gradients of invented rows with whole numbers up to ``largest``.
 
-    The two end rows have unlike numbers, so a loss ignores at most one of them. The others have
-    unlike numbers in the two batches, so their classes have unlike weights.
+    A quarter of the rows at each end stay the same. The first and the last have unlike numbers, so
+    a loss ignores at most one of them. The others are rows of another kind in each batch: of classes
+    with other weights, of other sizes and signs, and of those that mean "no value", for a mask.
 
     Returns:
         An error of the model or the loss, as for a number that is no class; None if they agree.
@@ -600,23 +612,29 @@ def _failure(optimizer: Any, model: Any, loss: Loss, like: Any, largest: int) ->
     Raises:
         MixedRows: the gradients differ.
     """
-    many = LIMITS.other_rows
-    row, last, *others = (
-        tree_map(partial(invented, rows=rows, largest=most, least=least), like)
-        for rows, least, most in (
-            (1, 0, 0),
-            (1, largest, largest),
-            (many, 0, 0),
-            (many, largest // 2 + largest % 2, largest),
-        )
-    )
-    batches = [tree_map(_join, row, other, last) for other in others]
-    try:
-        _compare(optimizer, model, loss, row, batches)
-    except MixedRows:
-        raise
-    except Exception as error:
-        return error
+    side, upper = rows // 4, largest // 2 + largest % 2
+    kinds = [(0, 0, "unit"), (upper, largest, "unit"), (0, largest, "zero")]
+    on_cpu = optimizer.params[0].device.type == "cpu"
+    if on_cpu:  # a GPU ends the process at a number that is no class
+        # A mean of cross-entropies ignores -100 even if no row has it, so it is not tried.
+        kinds += [(0, largest, "wide"), (0, largest, "nan"), (-1, -1, "unit")]
+    for reals in ("unit", "wide")[: 1 + on_cpu]:
+
+        def part(count: int, least: int, most: int, reals: str = reals) -> Any:
+            rule = partial(invented, rows=count, largest=most, least=least, reals=reals)
+            return tree_map(rule, like)
+
+        first, last = part(1, 0, 0), part(1, largest, largest)
+        ends = [part(side - 1, 0, largest) for _ in range(2)]
+        others = (part(rows - 2 * side, *kind) for kind in kinds)
+        batches = [tree_map(_join, first, ends[0], other, ends[1], last) for other in others]
+        try:
+            _compare(optimizer, model, loss, first, batches, side)
+        except MixedRows:
+            raise
+        except Exception as error:
+            if reals == "unit":
+                return error
     return None
 
 
@@ -634,18 +652,23 @@ def _join(*parts: Any) -> Any:
     return torch.cat(parts)
 
 
-def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any]) -> None:
-    """Refuse unlike gradients of the first and the last row, which two batches share.
+def _compare(
+    optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any], side: int
+) -> None:
+    """Refuse unlike gradients of the rows at the ends, which all batches share.
 
-    The same random numbers are drawn for both batches.
+    The same random numbers are drawn for all batches. After the first, a batch on which the model
+    or the loss fails is left out.
 
     Args:
         row: the first row alone.
+        side: the number of shared rows at each end.
     """
     device = optimizer.params[0].device
-    first, second = batches
+    size = len(tree_leaves(batches[0])[0])
+    places = [*range(side), *range(-side, 0)]
 
-    def gradient(batch: Any, rows: int = 2 + LIMITS.other_rows) -> torch.Tensor:
+    def gradient(batch: Any, rows: int = size) -> torch.Tensor:
         optimizer.zero_grad()
         try:
             with torch.enable_grad():
@@ -657,39 +680,47 @@ def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any
                     "several rows for one record, or one for several, move the sum by more than "
                     "the clipping norm"
                 )
-            ends = [part[[0, -1]].double().flatten(1).to(device) for part in parts]
-            if not all(part.isfinite().all() for part in ends):
-                raise ValueError("the gradient of a row is not finite")
-            return torch.cat(ends, 1)
+            kept = places if rows > 1 else [0]
+            return torch.cat([part[kept].double().flatten(1).to(device) for part in parts], 1)
         finally:
             optimizer.zero_grad(set_to_none=True)
             _forget_forward_pass(model)
 
     def differ(one: torch.Tensor, other: torch.Tensor) -> bool:
         sizes = torch.maximum(one.norm(dim=1), other.norm(dim=1))
-        return bool(((one - other).norm(dim=1) > LIMITS.mixed_share * sizes).any())
+        return not bool(((one - other).norm(dim=1) <= LIMITS.mixed_share * sizes).all())
 
     generators = [torch.default_generator]
     if device.type == "cuda":
         generators.append(torch.cuda.default_generators[device.index])
     states = [generator.get_state() for generator in generators]
-    together = gradient(first)
+    together = gradient(batches[0])
+    if not together.isfinite().all():
+        raise ValueError("the gradient of a row is not finite")
     before, random = state_of(model, loss), False
     for generator, state in zip(generators, states, strict=True):
         random = random or not torch.equal(generator.get_state(), state)
-        generator.set_state(state)
-    if differ(together, gradient(second)):
-        raise MixedRows(
-            "module or loss mixes rows: the gradient of an invented row is another beside other "
-            "rows, as with batch statistics, a mean with class weights, or a loss over pairs. One "
-            "record then moves the gradients of all, and clipping bounds nothing. Use layers and a "
-            "loss that treat each row by itself"
-        )
+    for batch in batches[1:]:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        try:
+            mixed = differ(together, gradient(batch))
+        except MixedRows:
+            raise
+        except Exception:  # these rows are no rows of this model
+            continue
+        if mixed:
+            raise MixedRows(
+                "module or loss mixes rows: the gradient of an invented row is another beside "
+                "other rows, as with batch statistics, a mean with class weights or a mask, or a "
+                "loss over pairs. One record then moves the gradients of all, and clipping bounds "
+                "nothing. Use layers and a loss that treat each row by itself"
+            )
     # Other numbers are drawn for a row alone.
     if not random and differ(together[:1], gradient(row, 1)[:1]):
         raise MixedRows(
             "loss depends on the number of rows: the gradient of an invented row is another alone "
-            f"than in a batch of {2 + LIMITS.other_rows}. Use the mean or the sum of the losses of "
+            f"than in a batch of {size}. Use the mean or the sum of the losses of "
             "the rows, the one that loss_reduction of make_private names"
         )
     if leaks := changes(before, state_of(model, loss)):
