@@ -555,6 +555,7 @@ WAYS = {
     "total": lambda m, x: setattr(m, "total", m.total + x.mean()),
     "total ": lambda m, x: setattr(m, "total", m.total + float(x.mean())),
     "total  ": lambda m, x: setattr(m, "total", x),
+    "total   ": lambda m, x: setattr(m, "total", float(x.clamp(max=0).sum())),
     "array": lambda m, x: np.add.at(m.array, 0, x.numpy().mean()),
     "rows.": lambda m, x: m.rows.append(x.mean()),
     "holder.seen": lambda m, x: setattr(m.holder, "seen", x.sum()),

@@ -28,11 +28,11 @@ LIBRARIES = sys.stdlib_module_names | {"neyman", "numpy", "opacus", "torch"}
 FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
-# Functions of uniform numbers. The first is the range of a probability, and a GPU may end the process
-# if a target is outside it. The second has both signs and sizes from 1/1000 to 1000.
+# Functions of uniform numbers. The first has the range of a probability, the second both signs and
+# sizes from 1/100 to 10.
 REALS = {
     "unit": torch.clone,
-    "wide": lambda x: torch.where(torch.rand_like(x) < 0.5, -1, 1) * 10 ** (6 * x - 3),
+    "wide": lambda x: torch.where(torch.rand_like(x) < 0.5, -1, 1) * 10 ** (3 * x - 2),
     "zero": torch.zeros_like,
     "nan": lambda x: x / 0 * 0,
 }
@@ -62,6 +62,11 @@ def largest_numbers(model: Module, device: torch.device) -> tuple[int, ...]:
     tables = (layer for layer in model.modules() if isinstance(layer, (Embedding, EmbeddingBag)))
     small = any(table.num_embeddings < 2 for table in tables)
     return (0,) if small else (1,) if device.type == "cuda" else (1, 0)
+
+
+def tried_reals(device: torch.device) -> tuple[str, ...]:
+    """Return kinds of real numbers to try. On a GPU, a target above 1 may end the process."""
+    return ("unit", "wide")[: 1 + (device.type == "cpu")]
 
 
 def state_of(model: Module, loss: object) -> dict[str, str]:

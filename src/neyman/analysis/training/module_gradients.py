@@ -38,6 +38,7 @@ from neyman.accounting.integrations.invented_rows import (
     invented,
     largest_numbers,
     state_of,
+    tried_reals,
 )
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
@@ -287,11 +288,12 @@ class ModuleGradients:
         A first run on zeros may fill caches that depend on shapes alone.
         """
         before = state_of(self._model, self._loss)
-        for largest in largest_numbers(self._model, self.device):
-            rows = tuple(invented(x, self._rows, largest) for x in zeros)
-            with suppress(Exception):  # an invented number may be no class
-                self._padded_gradients(rows)
-                break
+        for reals in tried_reals(self.device):
+            for largest in largest_numbers(self._model, self.device):
+                rows = tuple(invented(x, self._rows, largest, reals=reals) for x in zeros)
+                with suppress(Exception):  # an invented number may be no class
+                    self._padded_gradients(rows)
+                    break
         after = state_of(self._model, self._loss)
         lost = [name for name, digest in after.items() if digest.startswith(LOST)]
         if written := [*filter(None, [self._written]), *changes(before, after), *lost]:
