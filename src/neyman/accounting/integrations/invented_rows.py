@@ -39,9 +39,7 @@ REALS = {
 LOST = "a tensor of torch.func"  # a tensor that outlived its vmap has no values
 
 
-def invented(
-    given: Tensor, rows: int, largest: int, least: int = 0, reals: str = "unit"
-) -> Tensor:
+def invented(given: Tensor, rows: int, largest: int, least: int = 0, reals: str = "unit") -> Tensor:
     """Return ``rows`` random rows of the shape and type of ``given``, of whose values none is used.
 
     Args:

@@ -32,7 +32,7 @@ try:
     from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler
     from torch.utils._pytree import tree_leaves, tree_map
-    from torch.utils.data import default_collate
+    from torch.utils.data import TensorDataset, default_collate
 
     from neyman.accounting.integrations.invented_rows import (
         PLAIN,
@@ -47,51 +47,16 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["NeymanOpacusAccountant", "check_batches", "check_model"]
 
-# The values that are accepted for each attribute of each object; None accepts every value.
-Accepted = dict[str, tuple[Any, ...] | None]
-
-
-def _every_value(names: str) -> Accepted:
-    return dict.fromkeys(names.split())
-
-
-LOADER: Accepted = {
-    "collate_fn": None,  # COLLATE
-    "batch_sampler": None,  # SAMPLER
-    "distributed": (False,),
-    "drop_last": (False,),
-    "generator": (None,),
-    "in_order": (True,),
-    "_dataset_kind": (0,),  # rows by their number
-    **_every_value(
-        "sample_rate dataset num_workers prefetch_factor pin_memory pin_memory_device timeout "
-        "worker_init_fn persistent_workers batch_size sampler _iterator "
-        "_DataLoader__multiprocessing_context _DataLoader__initialized "
-        "_IterableDataset_len_called"
-    ),
-}
-COLLATE: Accepted = {
-    "wrapped_collator_fn": (default_collate,),
-    "batch_first": (True,),
-    "rand_on_empty": (False,),
-    **_every_value("sample_empty_shapes dtypes first_batch"),
-}
-SAMPLER: Accepted = {"generator": (None,), **_every_value("num_samples sample_rate steps draws")}
-OPTIMIZER: Accepted = {
-    "loss_reduction": ("mean", "sum"),
-    "generator": (None,),
-    "secure_mode": (False,),
-    **_every_value(
-        "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
-        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
-        "_check_skip_next_step _opt_called params pre_step"
-    ),
-}
-TABLES = {
-    "loader": LOADER,
-    "loader.collate_fn": COLLATE,
-    "loader.batch_sampler": SAMPLER,
-    "optimizer": OPTIMIZER,
+# Attributes that may have any value. All others have the value that Opacus gives by default.
+FREE = {
+    "loader": "collate_fn batch_sampler sample_rate dataset num_workers prefetch_factor pin_memory "
+    "pin_memory_device timeout worker_init_fn persistent_workers sampler _iterator "
+    "_DataLoader__multiprocessing_context _IterableDataset_len_called",
+    "loader.collate_fn": "sample_empty_shapes dtypes first_batch",
+    "loader.batch_sampler": "num_samples sample_rate steps draws",
+    "optimizer": "original_optimizer noise_multiplier max_grad_norm max_grad_norms params step_hook "
+    "expected_batch_size loss_reduction _step_skip_queue _is_last_step_skipped pre_step "
+    "clip_and_accumulate add_noise step _check_skip_next_step _opt_called",
 }
 
 REASONS = {
@@ -380,8 +345,7 @@ def accept(
     _refuse_type("loader.collate_fn", loader.collate_fn, CollateFnWithEmpty)
     _refuse_type("optimizer.step_hook", optimizer.step_hook, StepHook)
     _refuse_type("module", module, GradSampleModule, GradSampleHooks)
-    for name, value in _settings(loader, optimizer, module).items():
-        _refuse_value(name, value)
+    _refuse_values(_settings(loader, optimizer, module))
     _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
     _refuse_optimizer(optimizer)
     if not {id(p) for p in optimizer.params} <= {id(p) for p in module._module.parameters()}:
@@ -425,11 +389,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         values["torch.cuda.initial_seed()"] = torch.cuda.initial_seed()
     plain = ((k, x) for k, x in vars(module).items() if isinstance(x, PLAIN))
     values |= {f"module.{name}": value for name, value in plain if name != "training"}
-    parts = (loader, loader.collate_fn, sampler, optimizer)
-    for (owner, accepted), part in zip(TABLES.items(), parts, strict=True):
-        for name, value in vars(part).items():
-            if name not in accepted or accepted[name] is not None:
-                values[f"{owner}.{name}"] = value
+    values |= _attributes(loader, optimizer)
     # Replacements of the optimizer's methods: our methods, and a learning rate scheduler.
     own = vars(optimizer)
     for name in ("pre_step", "clip_and_accumulate", "add_noise", "_check_skip_next_step"):
@@ -440,18 +400,36 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
     return values
 
 
-def _refuse_value(full: str, value: Any) -> None:
-    owner, _, name = full.rpartition(".")
-    accepted = TABLES.get(owner, {}).get(name, ())
-    if owner == "torch" or owner == "torch.cuda":
-        _refuse_torch(full, value)
-    elif owner == "module":  # invented rows show what these do, if no step changes them
-        return
-    elif accepted == ():
-        raise ValueError(f"{full} is not an attribute of Opacus that Neyman knows: {UNPROVEN}")
-    elif accepted and not any(type(value) is type(one) and value == one for one in accepted):
-        known = " or ".join(getattr(one, "__name__", repr(one)) for one in accepted)
-        raise ValueError(f"{full} = {value!r}: {REASONS.get(name, UNPROVEN)}. Accepted: {known}")
+def _attributes(loader: Any, optimizer: Any) -> dict[str, Any]:
+    """Return the attributes that may not have any value, by name."""
+    parts = (loader, loader.collate_fn, loader.batch_sampler, optimizer)
+    return {
+        f"{owner}.{name}": value
+        for (owner, free), part in zip(FREE.items(), parts, strict=True)
+        for name, value in vars(part).items()
+        if name not in free.split()
+    }
+
+
+def _refuse_values(settings: dict[str, Any]) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    plain = torch.optim.SGD([weight], 1.0)
+    terms: Any = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": 1}
+    loader = DPDataLoader(TensorDataset(weight.detach()), sample_rate=1.0)
+    usual = _attributes(loader, DPOptimizer(plain, **terms))
+    for full, value in settings.items():
+        owner, _, name = full.rpartition(".")
+        if owner.startswith("torch"):
+            _refuse_torch(full, value)
+        elif owner == "module" or name in FREE[owner].split():
+            continue  # invented rows show what a module's do, if no step changes them
+        elif full not in usual:
+            raise ValueError(f"{full} is not an attribute of Opacus that Neyman knows: {UNPROVEN}")
+        elif type(value) is not type(usual[full]) or value != usual[full]:
+            known = getattr(usual[full], "__name__", repr(usual[full]))
+            raise ValueError(
+                f"{full} = {value!r}: {REASONS.get(name, UNPROVEN)}. Accepted: {known}"
+            )
 
 
 def _refuse_torch(name: str, value: Any) -> None:
