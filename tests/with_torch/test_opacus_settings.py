@@ -629,7 +629,7 @@ def test_a_mean_over_the_rows_of_a_mask_is_refused(which, check):
         return (each * mask).sum() / mask.sum().clamp(min=1)
 
     private.loss = loss
-    with pytest.raises(ValueError, match="mixes rows|number of rows"):
+    with pytest.raises(ValueError, match=r"mixes rows|number of rows"):
         check(private)
 
 

@@ -256,6 +256,8 @@ HARM = {
     "resize a parameter": lambda m, x: setattr(m.tensors[0], "data", x.flatten()),
     "empty a parameter": lambda m, x: m.tensors[0].untyped_storage().resize_(0),
     "move a frozen parameter": lambda m, x: setattr(m.tensors[1], "grad", torch.ones(1)),
+    "another class": lambda m, x: setattr(m.layer, "__class__", torch.nn.Identity),
+    "no derivatives": lambda m, x: torch.set_grad_enabled(False),  # noqa: FBT003
     "another layer": lambda m, x: setattr(m.layer, "in_features", "many"),
     "memory": lambda m, x: _raise(MemoryError())(),
     "a GPU's memory": lambda m, x: _raise(torch.OutOfMemoryError())(),
@@ -300,7 +302,7 @@ def test_nothing_that_a_model_does_to_itself_on_a_row_stops_a_run(tmp_path, harm
     assert trained.problems() == []
     assert trained.receipt["steps"] == {"run": count, "lost": 0}
     assert set(trained.state) == names == set(model.state_dict())
-    assert not trained.state["frozen"].any() and not model.frozen.any() and not model.memory.any()
+    assert not any(x.any() for x in (trained.state["frozen"], model.frozen, model.memory))
     others = np.arange(60) != 3
     design, expected = np.c_[X.numpy(), np.ones(60)][others], start
     for _ in range(count):

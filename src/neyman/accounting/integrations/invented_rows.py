@@ -3,7 +3,7 @@
 # torch is no dependency, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -30,7 +30,7 @@ PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
 # Functions of uniform numbers. The first has the range of a probability, the second both signs and
 # sizes from 1/100 to 10.
-REALS = {
+REALS: dict[str, Callable[[Tensor], Tensor]] = {
     "unit": torch.clone,
     "wide": lambda x: torch.where(torch.rand_like(x) < 0.5, -1, 1) * 10 ** (3 * x - 2),
     "zero": torch.zeros_like,

@@ -54,8 +54,8 @@ FREE = {
     "_DataLoader__multiprocessing_context _IterableDataset_len_called",
     "loader.collate_fn": "sample_empty_shapes dtypes first_batch",
     "loader.batch_sampler": "num_samples sample_rate steps draws",
-    "optimizer": "original_optimizer noise_multiplier max_grad_norm max_grad_norms params step_hook "
-    "expected_batch_size loss_reduction _step_skip_queue _is_last_step_skipped pre_step "
+    "optimizer": "original_optimizer noise_multiplier max_grad_norm max_grad_norms params "
+    "step_hook expected_batch_size loss_reduction _step_skip_queue _is_last_step_skipped pre_step "
     "clip_and_accumulate add_noise step _check_skip_next_step _opt_called",
 }
 
@@ -582,8 +582,8 @@ def _failure(
     """Compare the gradients of invented rows with whole numbers up to ``largest``.
 
     A quarter of the rows at each end stay the same. The first and the last have unlike numbers, so
-    a loss ignores at most one of them. The others are rows of another kind in each batch: of classes
-    with other weights, of other sizes and signs, and of those that mean "no value", for a mask.
+    a loss ignores at most one of them. The others are rows of another kind in each batch: with
+    classes of other weights, other sizes and signs, and values that a mask may leave out.
 
     Returns:
         An error of the model or the loss, as for a number that is no class; None if they agree.
@@ -679,22 +679,24 @@ def _compare(
     before, random = state_of(model, loss), False
     for generator, state in zip(generators, states, strict=True):
         random = random or not torch.equal(generator.get_state(), state)
-    for batch in batches[1:]:
+
+    def mixed(batch: Any) -> bool:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
         try:
-            mixed = differ(together, gradient(batch))
+            return differ(together, gradient(batch))
         except MixedRows:
             raise
         except Exception:  # these rows are no rows of this model
-            continue
-        if mixed:
-            raise MixedRows(
-                "module or loss mixes rows: the gradient of an invented row is another beside "
-                "other rows, as with batch statistics, a mean with class weights or a mask, or a "
-                "loss over pairs. One record then moves the gradients of all, and clipping bounds "
-                "nothing. Use layers and a loss that treat each row by itself"
-            )
+            return False
+
+    if any(map(mixed, batches[1:])):
+        raise MixedRows(
+            "module or loss mixes rows: the gradient of an invented row is another beside other "
+            "rows, as with batch statistics, a mean with class weights or a mask, or a loss over "
+            "pairs. One record then moves the gradients of all, and clipping bounds nothing. Use "
+            "layers and a loss that treat each row by itself"
+        )
     # Other numbers are drawn for a row alone.
     if not random and differ(together[:1], gradient(row, 1)[:1]):
         raise MixedRows(

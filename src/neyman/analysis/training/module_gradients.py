@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import isqrt, sqrt
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -189,8 +189,8 @@ class ModuleGradients:
                 f"model has {self.size} parameters to train; 1 to {CLIPPING_LIMITS.parameters} can"
             )
         # After a charge, the model is never asked for these: a row may have changed its answer.
-        parts = (x for x in (model, loss) if isinstance(x, Module))
-        self._all_layers = [layer for part in parts for layer in part.modules()]
+        parts: list[Any] = [x for x in (model, loss) if isinstance(x, Module)]
+        self._all_layers: list[Module] = [layer for part in parts for layer in part.modules()]
         self._frozen = {k: p for k, p in model.named_parameters() if not p.requires_grad}
         self._buffers = dict(model.named_buffers())
         self._groups = _group_names(model, self.parameters, groups)
@@ -368,12 +368,13 @@ class ModuleGradients:
                 (p, p.data, p.untyped_storage().nbytes(), p.detach().clone())
                 for p in self.parameters.values()
             ]
-            owned = [(layer, vars(layer)) for layer in self._all_layers]
-            held = [x for _, names in owned for x in (names, *(names[k] for k in HELD))]
+            owned = [(layer, type(layer), vars(layer)) for layer in self._all_layers]
+            held = [x for *_, names in owned for x in (names, *(names[k] for k in HELD))]
             contents = [(x, x.copy()) for x in held]
 
             def restore() -> None:
-                for layer, names in owned:
+                for layer, kind, names in owned:
+                    object.__setattr__(layer, "__class__", kind)
                     object.__setattr__(layer, "__dict__", names)
                 for each, content in contents:
                     each.clear()
@@ -427,7 +428,7 @@ class ModuleGradients:
                 self._add_rows(totals, row, restore)
 
     def _padded_gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
-        with self._precision():
+        with torch.enable_grad(), self._precision():  # an earlier row may have ended the outer one
             return self._gradients(_pad_rows(rows, self._rows))
 
     def _add(
