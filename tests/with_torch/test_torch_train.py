@@ -257,7 +257,7 @@ HARM = {
     "empty a parameter": lambda m, x: m.tensors[0].untyped_storage().resize_(0),
     "move a frozen parameter": lambda m, x: setattr(m.tensors[1], "grad", torch.ones(1)),
     "another class": lambda m, x: setattr(m.layer, "__class__", torch.nn.Identity),
-    "no derivatives": lambda m, x: torch.set_grad_enabled(False),  # noqa: FBT003
+    "no derivatives": lambda m, x: torch.set_grad_enabled(False),
     "another layer": lambda m, x: setattr(m.layer, "in_features", "many"),
     "memory": lambda m, x: _raise(MemoryError())(),
     "a GPU's memory": lambda m, x: _raise(torch.OutOfMemoryError())(),

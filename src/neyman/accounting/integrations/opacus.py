@@ -561,7 +561,9 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
     most = LIMITS.probe_numbers // sum(parameter.numel() for parameter in optimizer.params)
     if failure is None and (many := min(expected, most, LIMITS.many_rows)) > few:
         failure = attempt(accepted, many)
-    if failure is not None and not isinstance(failure, (MemoryError, torch.OutOfMemoryError)):
+        if isinstance(failure, (MemoryError, torch.OutOfMemoryError)):
+            failure = None  # the loop uses smaller batches
+    if failure is not None:
         raise ValueError(
             f"module or loss fails on invented rows: {type(failure).__name__}: {failure}. Give "
             "loss=lambda model, batch: ..., which computes the loss of a batch of the loader"
@@ -698,7 +700,7 @@ def _compare(
             "layers and a loss that treat each row by itself"
         )
     # Other numbers are drawn for a row alone.
-    if not random and differ(together[:1], gradient(row, 1)[:1]):
+    if not random and differ(together, torch.cat([gradient(row, 1), together[1:]])):
         raise MixedRows(
             "loss depends on the number of rows: the gradient of an invented row is another alone "
             f"than in a batch of {size}. Use the mean or the sum of the losses of "

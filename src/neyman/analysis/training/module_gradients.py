@@ -22,7 +22,9 @@ from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from math import isqrt, sqrt
+from operator import eq, is_
 from typing import Any, TypeVar
 
 import torch
@@ -73,6 +75,7 @@ class Limits:
     """Hold the size from which a single gradient is written out, and the least clipping norm."""
 
     patch_entries: int = 1 << 14  # largest size of a convolution's patches with factors
+    leak_draws: int = 4  # of each kind of invented rows, to see if something about them is kept
     least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
 
 
@@ -288,7 +291,7 @@ class ModuleGradients:
         A first run on zeros may fill caches that depend on shapes alone.
         """
         before = state_of(self._model, self._loss)
-        for reals in tried_reals(self.device):
+        for reals in tried_reals(self.device) * LIMITS.leak_draws:
             for largest in largest_numbers(self._model, self.device):
                 rows = tuple(invented(x, self._rows, largest, reals=reals) for x in zeros)
                 with suppress(Exception):  # an invented number may be no class
@@ -368,17 +371,10 @@ class ModuleGradients:
                 (p, p.data, p.untyped_storage().nbytes(), p.detach().clone())
                 for p in self.parameters.values()
             ]
-            owned = [(layer, type(layer), vars(layer)) for layer in self._all_layers]
-            held = [x for *_, names in owned for x in (names, *(names[k] for k in HELD))]
-            contents = [(x, x.copy()) for x in held]
+            attributes = _Attributes(self._all_layers)
 
             def restore() -> None:
-                for layer, kind, names in owned:
-                    object.__setattr__(layer, "__class__", kind)
-                    object.__setattr__(layer, "__dict__", names)
-                for each, content in contents:
-                    each.clear()
-                    each.update(content)
+                attributes.restore()
                 for parameter, place, size, values in copies:
                     if place.untyped_storage().nbytes() != size:
                         place.untyped_storage().resize_(size)
@@ -701,6 +697,43 @@ def _fill_state(generator: torch.Generator) -> None:
     fresh = torch.frombuffer(bytearray(os.urandom(4 * TWISTER_WORDS)), dtype=torch.int32)
     words.copy_(fresh.to(torch.int64) & 0xFFFFFFFF)
     generator.set_state(state)
+
+
+class _Attributes:
+    """Keep the classes and attributes of layers, with their parameters, buffers, and hooks."""
+
+    def __init__(self, layers: list[Module]) -> None:
+        self._layers = layers
+        self._owners = [*map(type, layers), *map(vars, layers)]
+        names = [vars(layer) for layer in layers]
+        self._held: list[dict[str, Any]] = [x for each in names for x in (each, *_own(each))]
+        self._contents = [each.copy() for each in self._held]
+        self._all = [*chain.from_iterable(map(dict.values, self._held))]
+
+    def restore(self) -> None:
+        """Restore what has changed. Mostly nothing has, so this is compared first."""
+        owners = [*map(type, self._layers), *map(vars, self._layers)]
+        now = [*chain.from_iterable(map(dict.values, self._held))]
+        if (
+            all(map(is_, owners, self._owners))
+            and len(now) == len(self._all)
+            and all(map(is_, now, self._all))
+            and all(map(eq, map(dict.keys, self._held), map(dict.keys, self._contents)))
+        ):
+            return
+        count = len(self._layers)
+        for layer, kind, names in zip(
+            self._layers, self._owners[:count], self._owners[count:], strict=True
+        ):
+            object.__setattr__(layer, "__class__", kind)
+            object.__setattr__(layer, "__dict__", names)
+        for each, content in zip(self._held, self._contents, strict=True):
+            each.clear()
+            each.update(content)
+
+
+def _own(names: dict[str, Any]) -> list[dict[str, Any]]:
+    return [names[name] for name in HELD]
 
 
 def _unless_failed(function: Callable[[], Result]) -> Result | None:
