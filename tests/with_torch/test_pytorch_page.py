@@ -2,7 +2,11 @@
 
 import re
 import sys
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "site"))
@@ -30,3 +34,23 @@ def test_the_training_of_the_readme_runs_and_prints_its_epsilon(tmp_path):
 def test_the_first_two_screens_are_short():
     for code in re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S)[:2]:
         assert code.count("\n") <= 25
+
+
+def test_the_constraints_fit_all_that_torch_and_opacus_require():
+    """One file serves the release and the training: each pin is a version that these accept."""
+    lines = (DOCS.parent / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    pins = {canonicalize_name(name): version for name, version in pairs}
+    waiting, seen = ["torch", "opacus"], set()
+    while waiting:
+        seen.add(name := waiting.pop())
+        try:
+            needed = [Requirement(text) for text in requires(name) or ()]
+        except PackageNotFoundError:  # of another platform
+            continue
+        for one in needed:
+            if one.marker is None or one.marker.evaluate({"extra": ""}):
+                key = canonicalize_name(one.name)
+                assert key not in pins or one.specifier.contains(pins[key]), (name, str(one))
+                waiting += [key] if key not in seen else []
+    assert "mpmath" in seen

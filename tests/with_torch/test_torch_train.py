@@ -231,6 +231,100 @@ def test_no_value_of_a_row_stops_a_run_or_is_in_its_result(tmp_path, fails):
     assert trained.problems() == []
 
 
+def _raise(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+HARM = {
+    "delete a buffer": lambda m, x: delattr(m, "memory"),
+    "delete a parameter": lambda m, x: delattr(m.layer, "bias"),
+    "delete a layer": lambda m, x: delattr(m, "layer"),
+    "delete all": lambda m, x: vars(m).clear(),
+    "replace all": lambda m, x: object.__setattr__(m, "__dict__", {}),
+    "replace a parameter": lambda m, x: setattr(m.layer, "weight", torch.nn.Parameter(x[:1])),
+    "replace a forward pass": lambda m, x: setattr(m, "forward", _raise(ValueError())),
+    "replace a method": lambda m, x: setattr(m, "named_parameters", _raise(ValueError())),
+    "a hook that fails": lambda m, x: m.layer.register_forward_hook(_raise(ValueError())),
+    "a state hook": lambda m, x: m.register_state_dict_pre_hook(_raise(ValueError())),
+    "a load hook": lambda m, x: m.register_load_state_dict_pre_hook(_raise(ValueError())),
+    "resize a buffer": lambda m, x: m.tensors[2].resize_(9),
+    "retype a buffer": lambda m, x: setattr(m.tensors[2], "data", torch.ones(5).half()),
+    "resize a frozen parameter": lambda m, x: setattr(m.tensors[1], "data", x.flatten()),
+    "resize a parameter": lambda m, x: setattr(m.tensors[0], "data", x.flatten()),
+    "empty a parameter": lambda m, x: m.tensors[0].untyped_storage().resize_(0),
+    "move a frozen parameter": lambda m, x: setattr(m.tensors[1], "grad", torch.ones(1)),
+    "another class": lambda m, x: setattr(m.layer, "__class__", torch.nn.Identity),
+    "no derivatives": lambda m, x: torch.set_grad_enabled(False),
+    "another layer": lambda m, x: setattr(m.layer, "in_features", "many"),
+    "memory": lambda m, x: _raise(MemoryError())(),
+    "a GPU's memory": lambda m, x: _raise(torch.OutOfMemoryError())(),
+    "an exit": lambda m, x: _raise(SystemExit())(),
+    "an own end": lambda m, x: _raise(Stop())(),
+}
+
+
+class Harmful(torch.nn.Module):
+    """A model that does something to itself on row 3 alone."""
+
+    def __init__(self, harm):
+        super().__init__()
+        self.layer, self.harm = linear(), harm
+        self.frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.register_buffer("memory", torch.zeros(1))
+        self.tensors = [self.layer.weight, self.frozen, self.memory]
+
+    def forward(self, x):
+        if x.sum() > 100:
+            self.harm(self, x)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("count", [1, 2])
+def test_nothing_that_a_model_does_to_itself_on_a_row_stops_a_run(tmp_path, harm, count):
+    """The other rows have their gradients in this step and the next, up to the row's own part."""
+    x, model = X.clone(), Harmful(HARM[harm])
+    x[3] = 1000
+    start = weights(model.layer)
+    mechanism = ny.DPSGD(60, 60, 0.003, count, "fixed")
+    names = set(model.state_dict())
+    trained = quiet(
+        tmp_path,
+        model=model,
+        data=(x, Y),
+        microbatch=1,
+        mechanism=mechanism,
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.5),
+    )
+    assert trained.problems() == []
+    assert trained.receipt["steps"] == {"run": count, "lost": 0}
+    assert set(trained.state) == names == set(model.state_dict())
+    assert not any(x.any() for x in (trained.state["frozen"], model.frozen, model.memory))
+    others = np.arange(60) != 3
+    design, expected = np.c_[X.numpy(), np.ones(60)][others], start
+    for _ in range(count):
+        gradient = 2 * design.T @ (design @ expected - Y.numpy()[others, 0]) / 60
+        expected = expected - 0.5 * gradient
+    bound = count * 0.5 * QUIET["clip"] / 60
+    assert np.linalg.norm(weights(model.layer) - expected) < bound + 2 * CLOSE
+    assert np.array_equal(weights(model.layer)[:3], trained.state["layer.weight"][0])
+
+
+def test_an_interrupt_stops_a_run_that_goes_on_later(tmp_path):
+    """Ctrl-C during a forward pass is no value of a row."""
+    ledger, model = books(tmp_path), Harmful(_raise(KeyboardInterrupt()))
+    x = X.clone()
+    x[:] = 1000
+    with pytest.raises(KeyboardInterrupt):
+        call(tmp_path, ledger, model, data=(x, Y), microbatch=1)
+    model = Harmful(_raise(ValueError()))
+    with pytest.warns(UserWarning, match="charged and have no result"):
+        assert call(tmp_path, ledger, model, data=(x, Y), microbatch=1).problems() == []
+
+
 def test_the_settings_of_torch_are_those_of_before(tmp_path):
     """The receipt names those of the run, where it took place, and the type of the forward pass."""
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark

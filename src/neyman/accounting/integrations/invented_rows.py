@@ -3,7 +3,7 @@
 # torch is no dependency, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -28,20 +28,27 @@ LIBRARIES = sys.stdlib_module_names | {"neyman", "numpy", "opacus", "torch"}
 FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
+# Functions of uniform numbers. The first has the range of a probability, the second both signs and
+# sizes from 1/100 to 10.
+REALS: dict[str, Callable[[Tensor], Tensor]] = {
+    "unit": torch.clone,
+    "wide": lambda x: torch.where(torch.rand_like(x) < 0.5, -1, 1) * 10 ** (3 * x - 2),
+    "zero": torch.zeros_like,
+    "nan": lambda x: x / 0 * 0,
+}
 LOST = "a tensor of torch.func"  # a tensor that outlived its vmap has no values
 
 
-def invented(given: Tensor, rows: int, largest: int, least: int = 0) -> Tensor:
+def invented(given: Tensor, rows: int, largest: int, least: int = 0, reals: str = "unit") -> Tensor:
     """Return ``rows`` random rows of the shape and type of ``given``, of whose values none is used.
-
-    Real numbers are from 0 to 1, which is also the range of a probability.
 
     Args:
         largest, least: the ends of whole numbers.
+        reals: the kind of real numbers in `REALS`.
     """
     shape = (rows, *given.shape[1:])
     if given.is_floating_point() or given.is_complex():
-        return torch.rand(shape, device=given.device).to(given.dtype)
+        return REALS[reals](torch.rand(shape, device=given.device)).to(given.dtype)
     return torch.randint(least, largest + 1, shape, device=given.device).to(given.dtype)
 
 
@@ -53,6 +60,11 @@ def largest_numbers(model: Module, device: torch.device) -> tuple[int, ...]:
     tables = (layer for layer in model.modules() if isinstance(layer, (Embedding, EmbeddingBag)))
     small = any(table.num_embeddings < 2 for table in tables)
     return (0,) if small else (1,) if device.type == "cuda" else (1, 0)
+
+
+def tried_reals(device: torch.device) -> tuple[str, ...]:
+    """Return kinds of real numbers to try. On a GPU, a target above 1 may end the process."""
+    return ("unit", "wide")[: 1 + (device.type == "cpu")]
 
 
 def state_of(model: Module, loss: object) -> dict[str, str]:

@@ -32,7 +32,7 @@ try:
     from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler
     from torch.utils._pytree import tree_leaves, tree_map
-    from torch.utils.data import default_collate
+    from torch.utils.data import TensorDataset, default_collate
 
     from neyman.accounting.integrations.invented_rows import (
         PLAIN,
@@ -40,57 +40,23 @@ try:
         invented,
         largest_numbers,
         state_of,
+        tried_reals,
     )
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["NeymanOpacusAccountant", "check_batches", "check_model"]
 
-# The values that are accepted for each attribute of each object; None accepts every value.
-Accepted = dict[str, tuple[Any, ...] | None]
-
-
-def _every_value(names: str) -> Accepted:
-    return dict.fromkeys(names.split())
-
-
-LOADER: Accepted = {
-    "collate_fn": None,  # COLLATE
-    "batch_sampler": None,  # SAMPLER
-    "distributed": (False,),
-    "drop_last": (False,),
-    "generator": (None,),
-    "in_order": (True,),
-    "_dataset_kind": (0,),  # rows by their number
-    **_every_value(
-        "sample_rate dataset num_workers prefetch_factor pin_memory pin_memory_device timeout "
-        "worker_init_fn persistent_workers batch_size sampler _iterator "
-        "_DataLoader__multiprocessing_context _DataLoader__initialized "
-        "_IterableDataset_len_called"
-    ),
-}
-COLLATE: Accepted = {
-    "wrapped_collator_fn": (default_collate,),
-    "batch_first": (True,),
-    "rand_on_empty": (False,),
-    **_every_value("sample_empty_shapes dtypes first_batch"),
-}
-SAMPLER: Accepted = {"generator": (None,), **_every_value("num_samples sample_rate steps draws")}
-OPTIMIZER: Accepted = {
-    "loss_reduction": ("mean", "sum"),
-    "generator": (None,),
-    "secure_mode": (False,),
-    **_every_value(
-        "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
-        "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
-        "_check_skip_next_step _opt_called params pre_step"
-    ),
-}
-TABLES = {
-    "loader": LOADER,
-    "loader.collate_fn": COLLATE,
-    "loader.batch_sampler": SAMPLER,
-    "optimizer": OPTIMIZER,
+# Attributes that may have any value. All others have the value that Opacus gives by default.
+FREE = {
+    "loader": "collate_fn batch_sampler sample_rate dataset num_workers prefetch_factor pin_memory "
+    "pin_memory_device timeout worker_init_fn persistent_workers sampler _iterator "
+    "_DataLoader__multiprocessing_context _IterableDataset_len_called",
+    "loader.collate_fn": "sample_empty_shapes dtypes first_batch",
+    "loader.batch_sampler": "num_samples sample_rate steps draws",
+    "optimizer": "original_optimizer noise_multiplier max_grad_norm max_grad_norms params "
+    "step_hook expected_batch_size loss_reduction _step_skip_queue _is_last_step_skipped pre_step "
+    "clip_and_accumulate add_noise step _check_skip_next_step _opt_called",
 }
 
 REASONS = {
@@ -124,7 +90,9 @@ class Limits:
     seed_bits: int = 32
     relative_error: float = 1e-12
     float32_error: float = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
-    other_rows: int = 2  # invented rows between those whose gradients must stay the same
+    few_rows: int = 4  # in a small batch of invented rows
+    many_rows: int = 256  # in a batch of the expected size, if a gradient is small
+    probe_numbers: int = 1 << 27  # of the gradients of such a batch
     mixed_share: float = 1e-3  # of a row's gradient that rounding may change
 
 
@@ -377,8 +345,7 @@ def accept(
     _refuse_type("loader.collate_fn", loader.collate_fn, CollateFnWithEmpty)
     _refuse_type("optimizer.step_hook", optimizer.step_hook, StepHook)
     _refuse_type("module", module, GradSampleModule, GradSampleHooks)
-    for name, value in _settings(loader, optimizer, module).items():
-        _refuse_value(name, value)
+    _refuse_values(_settings(loader, optimizer, module))
     _refuse_rates(loader, optimizer.step_hook.sample_rate, sample_rate)
     _refuse_optimizer(optimizer)
     if not {id(p) for p in optimizer.params} <= {id(p) for p in module._module.parameters()}:
@@ -422,11 +389,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         values["torch.cuda.initial_seed()"] = torch.cuda.initial_seed()
     plain = ((k, x) for k, x in vars(module).items() if isinstance(x, PLAIN))
     values |= {f"module.{name}": value for name, value in plain if name != "training"}
-    parts = (loader, loader.collate_fn, sampler, optimizer)
-    for (owner, accepted), part in zip(TABLES.items(), parts, strict=True):
-        for name, value in vars(part).items():
-            if name not in accepted or accepted[name] is not None:
-                values[f"{owner}.{name}"] = value
+    values |= _attributes(loader, optimizer)
     # Replacements of the optimizer's methods: our methods, and a learning rate scheduler.
     own = vars(optimizer)
     for name in ("pre_step", "clip_and_accumulate", "add_noise", "_check_skip_next_step"):
@@ -437,18 +400,36 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
     return values
 
 
-def _refuse_value(full: str, value: Any) -> None:
-    owner, _, name = full.rpartition(".")
-    accepted = TABLES.get(owner, {}).get(name, ())
-    if owner == "torch" or owner == "torch.cuda":
-        _refuse_torch(full, value)
-    elif owner == "module":  # invented rows show what these do, if no step changes them
-        return
-    elif accepted == ():
-        raise ValueError(f"{full} is not an attribute of Opacus that Neyman knows: {UNPROVEN}")
-    elif accepted and not any(type(value) is type(one) and value == one for one in accepted):
-        known = " or ".join(getattr(one, "__name__", repr(one)) for one in accepted)
-        raise ValueError(f"{full} = {value!r}: {REASONS.get(name, UNPROVEN)}. Accepted: {known}")
+def _attributes(loader: Any, optimizer: Any) -> dict[str, Any]:
+    """Return the attributes that may not have any value, by name."""
+    parts = (loader, loader.collate_fn, loader.batch_sampler, optimizer)
+    return {
+        f"{owner}.{name}": value
+        for (owner, free), part in zip(FREE.items(), parts, strict=True)
+        for name, value in vars(part).items()
+        if name not in free.split()
+    }
+
+
+def _refuse_values(settings: dict[str, Any]) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    plain = torch.optim.SGD([weight], 1.0)
+    terms: Any = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": 1}
+    loader = DPDataLoader(TensorDataset(weight.detach()), sample_rate=1.0)
+    usual = _attributes(loader, DPOptimizer(plain, **terms))
+    for full, value in settings.items():
+        owner, _, name = full.rpartition(".")
+        if owner.startswith("torch"):
+            _refuse_torch(full, value)
+        elif owner == "module" or name in FREE[owner].split():
+            continue  # invented rows show what a module's do, if no step changes them
+        elif full not in usual:
+            raise ValueError(f"{full} is not an attribute of Opacus that Neyman knows: {UNPROVEN}")
+        elif type(value) is not type(usual[full]) or value != usual[full]:
+            known = getattr(usual[full], "__name__", repr(usual[full]))
+            raise ValueError(
+                f"{full} = {value!r}: {REASONS.get(name, UNPROVEN)}. Accepted: {known}"
+            )
 
 
 def _refuse_torch(name: str, value: Any) -> None:
@@ -567,12 +548,21 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
                 f"a row of the dataset has a {type(leaf).__name__}, and only tensors and numbers "
                 "can be invented to test the loss. Make tensors in the dataset"
             )
-    device, failure, accepted = optimizer.params[0].device, None, -1
+    few, device = LIMITS.few_rows, optimizer.params[0].device
+    attempt = partial(_failure, optimizer, model, loss, like)
+    failure, accepted = None, -1
     for largest in largest_numbers(model, device):
-        failure = _failure(optimizer, model, loss, like, largest)
+        failure = attempt(largest, few)
         if failure is None:
             accepted = largest
             break
+    # Some modules mix rows only in batches of the loader's size.
+    expected = math.ceil(loader.batch_sampler.sample_rate * loader.batch_sampler.num_samples)
+    most = LIMITS.probe_numbers // sum(parameter.numel() for parameter in optimizer.params)
+    if failure is None and (many := min(expected, most, LIMITS.many_rows)) > few:
+        failure = attempt(accepted, many)
+        if isinstance(failure, (MemoryError, torch.OutOfMemoryError)):
+            failure = None  # the loop uses smaller batches
     if failure is not None:
         raise ValueError(
             f"module or loss fails on invented rows: {type(failure).__name__}: {failure}. Give "
@@ -584,15 +574,18 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
     # Larger classes may have other weights. The first number that is no class ends the search.
     while has_integers and device.type == "cpu" and 0 < accepted < 1 << 16:
         accepted *= 2
-        if _failure(optimizer, model, loss, like, accepted) is not None:
+        if attempt(accepted, few) is not None:
             break
 
 
-def _failure(optimizer: Any, model: Any, loss: Loss, like: Any, largest: int) -> Exception | None:
+def _failure(
+    optimizer: Any, model: Any, loss: Loss, like: Any, largest: int, rows: int
+) -> Exception | None:
     """Compare the gradients of invented rows with whole numbers up to ``largest``.
 
-    The two end rows have unlike numbers, so a loss ignores at most one of them. The others have
-    unlike numbers in the two batches, so their classes have unlike weights.
+    A quarter of the rows at each end stay the same. The first and the last have unlike numbers, so
+    a loss ignores at most one of them. The others are rows of another kind in each batch: with
+    classes of other weights, other sizes and signs, and values that a mask may leave out.
 
     Returns:
         An error of the model or the loss, as for a number that is no class; None if they agree.
@@ -600,23 +593,29 @@ def _failure(optimizer: Any, model: Any, loss: Loss, like: Any, largest: int) ->
     Raises:
         MixedRows: the gradients differ.
     """
-    many = LIMITS.other_rows
-    row, last, *others = (
-        tree_map(partial(invented, rows=rows, largest=most, least=least), like)
-        for rows, least, most in (
-            (1, 0, 0),
-            (1, largest, largest),
-            (many, 0, 0),
-            (many, largest // 2 + largest % 2, largest),
-        )
-    )
-    batches = [tree_map(_join, row, other, last) for other in others]
-    try:
-        _compare(optimizer, model, loss, row, batches)
-    except MixedRows:
-        raise
-    except Exception as error:
-        return error
+    side, upper = rows // 4, largest // 2 + largest % 2
+    kinds = [(0, 0, "unit"), (upper, largest, "unit"), (0, largest, "zero")]
+    tried = tried_reals(optimizer.params[0].device)
+    if "wide" in tried:  # a GPU ends the process at a number that is no class
+        # A mean of cross-entropies ignores -100 even if no row has it, so it is not tried.
+        kinds += [(0, largest, "wide"), (0, largest, "nan"), (-1, -1, "unit")]
+    for reals in tried:
+
+        def part(count: int, least: int, most: int, reals: str = reals) -> Any:
+            rule = partial(invented, rows=count, largest=most, least=least, reals=reals)
+            return tree_map(rule, like)
+
+        first, last = part(1, 0, 0), part(1, largest, largest)
+        ends = [part(side - 1, 0, largest) for _ in range(2)]
+        others = (part(rows - 2 * side, *kind) for kind in kinds)
+        batches = [tree_map(_join, first, ends[0], other, ends[1], last) for other in others]
+        try:
+            _compare(optimizer, model, loss, first, batches, side)
+        except MixedRows:
+            raise
+        except Exception as error:
+            if reals == "unit":
+                return error
     return None
 
 
@@ -634,18 +633,23 @@ def _join(*parts: Any) -> Any:
     return torch.cat(parts)
 
 
-def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any]) -> None:
-    """Refuse unlike gradients of the first and the last row, which two batches share.
+def _compare(
+    optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any], side: int
+) -> None:
+    """Refuse unlike gradients of the rows at the ends, which all batches share.
 
-    The same random numbers are drawn for both batches.
+    The same random numbers are drawn for all batches. After the first, a batch on which the model
+    or the loss fails is left out.
 
     Args:
         row: the first row alone.
+        side: the number of shared rows at each end.
     """
     device = optimizer.params[0].device
-    first, second = batches
+    size = len(tree_leaves(batches[0])[0])
+    places = [*range(side), *range(-side, 0)]
 
-    def gradient(batch: Any, rows: int = 2 + LIMITS.other_rows) -> torch.Tensor:
+    def gradient(batch: Any, rows: int = size) -> torch.Tensor:
         optimizer.zero_grad()
         try:
             with torch.enable_grad():
@@ -657,39 +661,49 @@ def _compare(optimizer: Any, model: Any, loss: Loss, row: Any, batches: list[Any
                     "several rows for one record, or one for several, move the sum by more than "
                     "the clipping norm"
                 )
-            ends = [part[[0, -1]].double().flatten(1).to(device) for part in parts]
-            if not all(part.isfinite().all() for part in ends):
-                raise ValueError("the gradient of a row is not finite")
-            return torch.cat(ends, 1)
+            kept = places if rows > 1 else [0]
+            return torch.cat([part[kept].double().flatten(1).to(device) for part in parts], 1)
         finally:
             optimizer.zero_grad(set_to_none=True)
             _forget_forward_pass(model)
 
     def differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-        sizes = torch.maximum(one.norm(dim=1), other.norm(dim=1))
-        return bool(((one - other).norm(dim=1) > LIMITS.mixed_share * sizes).any())
+        size = max(one.norm(dim=1).max(), other.norm(dim=1).max())  # some may cancel
+        return not bool(((one - other).norm(dim=1) <= LIMITS.mixed_share * size).all())
 
     generators = [torch.default_generator]
     if device.type == "cuda":
         generators.append(torch.cuda.default_generators[device.index])
     states = [generator.get_state() for generator in generators]
-    together = gradient(first)
+    together = gradient(batches[0])
+    if not together.isfinite().all():
+        raise ValueError("the gradient of a row is not finite")
     before, random = state_of(model, loss), False
     for generator, state in zip(generators, states, strict=True):
         random = random or not torch.equal(generator.get_state(), state)
-        generator.set_state(state)
-    if differ(together, gradient(second)):
+
+    def mixed(batch: Any) -> bool:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        try:
+            return differ(together, gradient(batch))
+        except MixedRows:
+            raise
+        except Exception:  # these rows are no rows of this model
+            return False
+
+    if any(map(mixed, batches[1:])):
         raise MixedRows(
             "module or loss mixes rows: the gradient of an invented row is another beside other "
-            "rows, as with batch statistics, a mean with class weights, or a loss over pairs. One "
-            "record then moves the gradients of all, and clipping bounds nothing. Use layers and a "
-            "loss that treat each row by itself"
+            "rows, as with batch statistics, a mean with class weights or a mask, or a loss over "
+            "pairs. One record then moves the gradients of all, and clipping bounds nothing. Use "
+            "layers and a loss that treat each row by itself"
         )
     # Other numbers are drawn for a row alone.
-    if not random and differ(together[:1], gradient(row, 1)[:1]):
+    if not random and differ(together, torch.cat([gradient(row, 1), together[1:]])):
         raise MixedRows(
             "loss depends on the number of rows: the gradient of an invented row is another alone "
-            f"than in a batch of {2 + LIMITS.other_rows}. Use the mean or the sum of the losses of "
+            f"than in a batch of {size}. Use the mean or the sum of the losses of "
             "the rows, the one that loss_reduction of make_private names"
         )
     if leaks := changes(before, state_of(model, loss)):

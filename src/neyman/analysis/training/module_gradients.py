@@ -21,7 +21,11 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from itertools import chain
 from math import isqrt, sqrt
+from operator import eq, is_
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +40,7 @@ from neyman.accounting.integrations.invented_rows import (
     invented,
     largest_numbers,
     state_of,
+    tried_reals,
 )
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
@@ -61,6 +66,7 @@ REASONS = {
     "Batching rule not implemented": "torch.func.vmap does not know it",
 }
 
+HELD = [name for name, x in vars(Module()).items() if isinstance(x, dict)]  # tensors, layers, hooks
 TWISTER_WORDS = 624
 
 
@@ -69,6 +75,7 @@ class Limits:
     """Hold the size from which a single gradient is written out, and the least clipping norm."""
 
     patch_entries: int = 1 << 14  # largest size of a convolution's patches with factors
+    leak_draws: int = 4  # of each kind of invented rows, to see if something about them is kept
     least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
 
 
@@ -76,6 +83,7 @@ LIMITS = Limits()
 
 
 Loss = Callable[..., Tensor]
+Result = TypeVar("Result")
 Groups = Mapping[str, Sequence[str]]
 
 
@@ -183,6 +191,11 @@ class ModuleGradients:
             raise ValueError(
                 f"model has {self.size} parameters to train; 1 to {CLIPPING_LIMITS.parameters} can"
             )
+        # After a charge, the model is never asked for these: a row may have changed its answer.
+        parts: list[Any] = [x for x in (model, loss) if isinstance(x, Module)]
+        self._all_layers: list[Module] = [layer for part in parts for layer in part.modules()]
+        self._frozen = {k: p for k, p in model.named_parameters() if not p.requires_grad}
+        self._buffers = dict(model.named_buffers())
         self._groups = _group_names(model, self.parameters, groups)
         self.grid = check.integer("grid", grid, 1)
         exact = _clips(clips, list(self._groups))
@@ -278,11 +291,12 @@ class ModuleGradients:
         A first run on zeros may fill caches that depend on shapes alone.
         """
         before = state_of(self._model, self._loss)
-        for largest in largest_numbers(self._model, self.device):
-            rows = tuple(invented(x, self._rows, largest) for x in zeros)
-            with suppress(Exception):  # an invented number may be no class
-                self._padded_gradients(rows)
-                break
+        for reals in tried_reals(self.device) * LIMITS.leak_draws:
+            for largest in largest_numbers(self._model, self.device):
+                rows = tuple(invented(x, self._rows, largest, reals=reals) for x in zeros)
+                with suppress(Exception):  # an invented number may be no class
+                    self._padded_gradients(rows)
+                    break
         after = state_of(self._model, self._loss)
         lost = [name for name, digest in after.items() if digest.startswith(LOST)]
         if written := [*filter(None, [self._written]), *changes(before, after), *lost]:
@@ -344,7 +358,8 @@ class ModuleGradients:
     def _deterministic_context(self) -> Generator[Callable[[], None]]:
         """Within this context, fix kernels, seed dropout, and allow derivatives.
 
-        The function that it gives restores the parameters that train, which an optimizer moves.
+        The function that it gives restores the parameters that train, which an optimizer moves, and
+        the attributes of all layers.
         """
         with (
             torch.inference_mode(False),
@@ -352,11 +367,21 @@ class ModuleGradients:
             fixed_kernels(self.device),
             fresh_randomness(self.device),
         ):
-            copies = [(p, p.detach().clone()) for p in self.parameters.values()]
+            copies = [
+                (p, p.data, p.untyped_storage().nbytes(), p.detach().clone())
+                for p in self.parameters.values()
+            ]
+            attributes = _Attributes(self._all_layers)
 
             def restore() -> None:
-                for parameter, values in copies:
-                    parameter.data.copy_(values)
+                attributes.restore()
+                for parameter, place, size, values in copies:
+                    if place.untyped_storage().nbytes() != size:
+                        place.untyped_storage().resize_(size)
+                    parameter.data = place
+                    place.copy_(values)
+                for parameter in self._frozen.values():
+                    parameter.grad = None  # set by the model: an optimizer would use it
 
             try:
                 yield restore
@@ -390,22 +415,16 @@ class ModuleGradients:
         self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...], restore: Callable[[], None]
     ) -> None:
         """Add rows. A row on which the model or the loss raises an error counts as 0."""
-        gradients = None
-        try:
-            gradients = self._padded_gradients(rows)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception:
-            _log.debug("the model or the loss failed", exc_info=True)
+        gradients = _unless_failed(partial(self._padded_gradients, rows))
         restore()
         if gradients is not None:
-            self._add(totals, rows, gradients)
+            _unless_failed(partial(self._add, totals, rows, gradients))
         elif len(rows[0]) > 1:
             for row in zip(*(x.split(1) for x in rows), strict=True):
                 self._add_rows(totals, row, restore)
 
     def _padded_gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
-        with self._precision():
+        with torch.enable_grad(), self._precision():  # an earlier row may have ended the outer one
             return self._gradients(_pad_rows(rows, self._rows))
 
     def _add(
@@ -547,7 +566,7 @@ class ModuleGradients:
             return
         handles = [
             layer.register_forward_pre_hook(lambda _, given: tuple(x.float() for x in given))
-            for layer in self._model.modules()
+            for layer in self._all_layers
             if isinstance(layer, LayerNorm)
         ]
         try:
@@ -559,8 +578,8 @@ class ModuleGradients:
 
     def _others(self) -> dict[str, Tensor]:
         """Return the model's frozen parameters, and copies of its buffers, by name."""
-        frozen = {k: p for k, p in self._model.named_parameters() if not p.requires_grad}
-        return frozen | {k: b.clone() for k, b in self._model.named_buffers()}
+        frozen = {k: p.detach() for k, p in self._frozen.items()}
+        return frozen | {k: b.detach().clone() for k, b in self._buffers.items()}
 
     def _one_loss(
         self,
@@ -678,6 +697,57 @@ def _fill_state(generator: torch.Generator) -> None:
     fresh = torch.frombuffer(bytearray(os.urandom(4 * TWISTER_WORDS)), dtype=torch.int32)
     words.copy_(fresh.to(torch.int64) & 0xFFFFFFFF)
     generator.set_state(state)
+
+
+class _Attributes:
+    """Keep the classes and attributes of layers, with their parameters, buffers, and hooks."""
+
+    def __init__(self, layers: list[Module]) -> None:
+        self._layers = layers
+        self._owners = [*map(type, layers), *map(vars, layers)]
+        names = [vars(layer) for layer in layers]
+        self._held: list[dict[str, Any]] = [x for each in names for x in (each, *_own(each))]
+        self._contents = [each.copy() for each in self._held]
+        self._all = [*chain.from_iterable(map(dict.values, self._held))]
+
+    def restore(self) -> None:
+        """Restore what has changed. Mostly nothing has, so this is compared first."""
+        owners = [*map(type, self._layers), *map(vars, self._layers)]
+        now = [*chain.from_iterable(map(dict.values, self._held))]
+        if (
+            all(map(is_, owners, self._owners))
+            and len(now) == len(self._all)
+            and all(map(is_, now, self._all))
+            and all(map(eq, map(dict.keys, self._held), map(dict.keys, self._contents)))
+        ):
+            return
+        count = len(self._layers)
+        for layer, kind, names in zip(
+            self._layers, self._owners[:count], self._owners[count:], strict=True
+        ):
+            object.__setattr__(layer, "__class__", kind)
+            object.__setattr__(layer, "__dict__", names)
+        for each, content in zip(self._held, self._contents, strict=True):
+            each.clear()
+            each.update(content)
+
+
+def _own(names: dict[str, Any]) -> list[dict[str, Any]]:
+    return [names[name] for name in HELD]
+
+
+def _unless_failed(function: Callable[[], Result]) -> Result | None:
+    """Return the result of a function, or None if it raises anything but KeyboardInterrupt.
+
+    No row may end a charged run, not even by SystemExit or MemoryError.
+    """
+    try:
+        return function()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        _log.debug("the model or the loss failed", exc_info=True)
+        return None
 
 
 def _row_count(rows: tuple[Tensor, ...]) -> int:

@@ -257,10 +257,8 @@ class NetworkRun:
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably. Restore what no step moves, if the model wrote to it."""
-        tensors = self._tensors
-        with torch.no_grad():
-            for name, x in self._fixed.items():
-                tensors[name].copy_(x)
+        for name, x in self._fixed.items():  # the model may have given it another shape
+            self._tensors[name].data = x.to(self._rows.device, copy=True)
         write(folder, state, SCHEMA, self._pack_state(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
@@ -302,6 +300,12 @@ class NetworkRun:
                 with file.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, _array(x), allow_pickle=False)
         return buffer.getvalue()
+
+    def set(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Give the model the values of a result, without its hooks, which a row may have set."""
+        with torch.no_grad():
+            for name in state.keys() & self._published.keys():
+                self._tensors[self._published[name]].copy_(torch.from_numpy(state[name]))
 
     def _copy_fixed(self) -> dict[str, Tensor]:
         """Return copies of the buffers and the parameters that do not train, on the CPU."""
@@ -383,8 +387,7 @@ def train_network(
         here = _environment(gradients)
         job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
         trained = run(job, rows.count, request)
-    state = {name: torch.from_numpy(x) for name, x in trained.state.items()}
-    model.load_state_dict(state, strict=False)  # for a run that was already finished
+    job.set(trained.state)  # for a run that was already finished
     return trained
 
 
