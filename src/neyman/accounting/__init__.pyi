@@ -4,6 +4,7 @@ from neyman.accounting.calibrate import calibrate_exact as calibrate_exact
 from neyman.accounting.charges import charge as charge
 from neyman.accounting.currency import Currency as Currency
 from neyman.accounting.dp_accounting.accountant import NeymanAccountant as NeymanAccountant
+from neyman.accounting.dp_accounting.privacy_loss import from_dp_event as from_dp_event
 from neyman.accounting.dp_accounting.privacy_loss import from_pld as from_pld
 from neyman.accounting.dp_accounting.privacy_loss import to_pld as to_pld
 from neyman.accounting.filters import Filter as Filter
@@ -14,6 +15,7 @@ from neyman.accounting.integrations.step_accountant import check_model as check_
 from neyman.accounting.literature.approximations import Estimate as Estimate
 from neyman.accounting.literature.approximations import central_limit as central_limit
 from neyman.accounting.literature.approximations import edgeworth as edgeworth
+from neyman.accounting.literature.approximations import high_dimensional as high_dimensional
 from neyman.accounting.literature.approximations import normal as normal
 from neyman.accounting.literature.deployments import scale as scale
 from neyman.accounting.literature.deployments import scale_sentence as scale_sentence
@@ -40,6 +42,9 @@ from neyman.accounting.semantics.digits import percent as percent
 from neyman.accounting.semantics.digits import plural as plural
 from neyman.accounting.semantics.statistical_distance import (
     posterior_distance as posterior_distance,
+)
+from neyman.accounting.semantics.testing import (
+    positive_predictive_value as positive_predictive_value,
 )
 
 from .semantics import digits as digits

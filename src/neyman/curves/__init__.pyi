@@ -72,6 +72,7 @@ from neyman.curves.profiles.profile import log_delta_below_zero as log_delta_bel
 from neyman.curves.profiles.selection import profile_of_one as profile_of_one
 from neyman.curves.tradeoff.enclosure import enclosed as enclosed
 from neyman.curves.tradeoff.enclosure import exponential as exponential
+from neyman.curves.tradeoff.garbling import Garbling as Garbling
 from neyman.curves.tradeoff.garbling import garbling as garbling
 from neyman.curves.tradeoff.loss_variable import PrivacyLoss as PrivacyLoss
 from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian as NearestGaussian

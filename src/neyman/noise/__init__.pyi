@@ -2,6 +2,7 @@
 
 from neyman.noise.bits import Bits as Bits
 from neyman.noise.bits import SecureBits as SecureBits
+from neyman.noise.choice import weighted_choice as weighted_choice
 from neyman.noise.integer_noise import discrete_gaussian as discrete_gaussian
 from neyman.noise.integer_noise import discrete_laplace as discrete_laplace
 from neyman.noise.integer_noise import rounded_gaussian as rounded_gaussian

@@ -32,7 +32,10 @@ from neyman.publishing.plan.disjoint import are_disjoint as are_disjoint
 from neyman.publishing.plan.expression_words import words as words
 from neyman.publishing.plan.measurement import rate_of as rate_of
 from neyman.publishing.plan.plan import Plan as Plan
+from neyman.publishing.plan.plan_fields import KEYS as KEYS
+from neyman.publishing.plan.plan_fields import PARTS as PARTS
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE as PLAIN_SOURCE
+from neyman.publishing.plan.plan_fields import PlanDocument as PlanDocument
 from neyman.publishing.plan.plan_fields import PlanError as PlanError
 from neyman.publishing.plan.plan_fields import SourcePart as SourcePart
 from neyman.publishing.plan.plan_fields import parse as parse
