@@ -77,7 +77,7 @@ def log_kernel(c: float) -> mpf:
     return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)
 
 
-@needed("curves/profiles/contour/contour.py:_plus")
+@needed
 def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
     for x, y in numbers(1, 100, (-700.0, 0.0), (-700.0, 0.0)):
         mass = math.exp(y)
@@ -87,10 +87,7 @@ def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
         )
 
 
-@needed(
-    "curves/profiles/contour/contour.py:ContourProfile._chernoff_bound",
-    "curves/profiles/contour/contour.py:ContourProfile._exponents",
-)
+@needed
 def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
     for loss, epsilon in [
         *numbers(2, 40, (0.0, 1e-3), (1e6, 1e9)),
@@ -102,7 +99,7 @@ def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
         yield sure(short)._chernoff_bound(np.array([epsilon]))[0] >= exact
 
 
-@needed("curves/profiles/contour/contour.py:ContourProfile._exponent")
+@needed
 def test_chernoff_near_the_saddle() -> Iterator[bool]:
     for (epsilon,) in numbers(3, 60, (1e3, 1e9)):
         place = math.exp(tilts_of(Sure(0.0), epsilon)[1])
@@ -110,7 +107,7 @@ def test_chernoff_near_the_saddle() -> Iterator[bool]:
         yield sure(0.0)._exponent(epsilon, place) >= exact
 
 
-@needed("curves/profiles/contour/contour.py:ContourProfile.log_powers_above")
+@needed
 def test_chernoff_of_a_power() -> Iterator[bool]:
     tilts = 2.0 ** (0.5 * np.arange(-6, 13))
     for (level,) in numbers(4, 40, (-1e6, -1e3)):
@@ -122,7 +119,7 @@ def test_chernoff_of_a_power() -> Iterator[bool]:
         yield sure(0.0).log_powers_above(np.array([level]))[0] >= exact
 
 
-@needed("curves/profiles/contour/contour.py:ContourProfile.log_powers")
+@needed
 def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> Iterator[bool]:
     for level, x, mass in numbers(5, 40, (1e-9, 0.9), (3.0, 9.0), (-600.0, -1.0)):
         log_level, infinite = math.log(level), math.exp(mass)
@@ -134,7 +131,7 @@ def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> I
         yield low <= mpmath.log(infinite) <= high
 
 
-@needed("curves/profiles/contour_line.py:Line.log_delta")
+@needed
 def test_a_line_of_one_node() -> Iterator[bool]:
     far = terms_beyond(np.array([2.0]), np.array([-1e9]), np.ones(1))
     for c, top, epsilon, weight in numbers(7, 60, (0.1, 9.0), (0.1, 90), (100.0, 900.0), (0.1, 1)):
@@ -149,7 +146,7 @@ def test_a_line_of_one_node() -> Iterator[bool]:
         yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]
 
 
-@needed("curves/profiles/contour_line.py:log_chernoff")
+@needed
 def test_chernoff_far_out() -> Iterator[bool]:
     c = mpf(5e8)
     for (epsilon,) in numbers(8, 60, (0.0, 3.0)):
@@ -159,14 +156,14 @@ def test_chernoff_far_out() -> Iterator[bool]:
         yield log_chernoff(Sure(0.0), epsilon) >= log_kernel(c) - c * epsilon
 
 
-@needed("curves/profiles/contour_line.py:mgf_below")
+@needed
 def test_the_error_of_k_is_added() -> Iterator[bool]:
     for loss, error in numbers(10, 60, (0.0, 20.0), (0.0, 1.0)):
         most = mgf_below(Sure(loss, error), np.array([0.5]))
         yield most[0] >= -mpf(loss) / 2 + mpmath.log1p(error)
 
 
-@needed("curves/profiles/contour_line.py:least_log_powers", together=[(0, 2), (1, 2)])
+@needed
 def test_a_miss_by_chernoff() -> Iterator[bool]:
     for most, level, a in numbers(11, 200, (-9.0, 0.0), (-20.0, -1e-3), (0.01, 0.99)):
         t = min((x - mpf(level)) / (1 - mpf(b)) for b, x in ((0, mpf(0)), (a, mpf(most))))

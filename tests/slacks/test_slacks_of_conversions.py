@@ -43,7 +43,7 @@ def held(bound: Any, exact: mpf) -> bool:
     return low <= exact <= high
 
 
-@needed("accounting/literature/conversions.py:_sum", "accounting/literature/conversions.py:_around")
+@needed
 def test_sums_and_products_of_numbers_that_are_rounded() -> Iterator[bool]:
     for x, y in numbers(3, 60, (-9.0, 9.0), (0.1, 9.0)):
         yield held(
@@ -52,7 +52,7 @@ def test_sums_and_products_of_numbers_that_are_rounded() -> Iterator[bool]:
         yield held(conversions._around(math.exp(x) * y, ""), mpmath.exp(x) * y)
 
 
-@needed("accounting/compare_noise.py:_around", "accounting/compare_noise.py:_integer")
+@needed
 def test_errors_of_noise() -> Iterator[bool]:
     for (scale,) in numbers(4, 60, (0.1, 90.0)):
         yield held(compare_noise._around(math.pi * scale**3), mpmath.pi * mpf(scale) ** 3)
@@ -61,7 +61,7 @@ def test_errors_of_noise() -> Iterator[bool]:
         yield held(compare_noise._integer(float(k), float(k)), k + 1)
 
 
-@needed("accounting/compare_noise.py:_errors_by_sums")
+@needed
 def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
     for (sigma,) in numbers(5, 6, (0.5, 3.0)):
         answer = compare_noise._errors_by_sums(sigma, (0.05,)).variance
@@ -70,7 +70,7 @@ def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
         yield held(answer, 2 * mpmath.fsum(k * k * w for k, w in enumerate(weight)) / total)
 
 
-@needed("accounting/compare_noise.py:_errors_of_rounded_normal", but=(0,))
+@needed
 def test_the_variance_of_rounded_noise() -> Iterator[bool]:
     for (sigma,) in numbers(6, 4, (0.5, 2.0)):
         answer = compare_noise._errors_of_rounded_normal(sigma, (0.05,)).variance
@@ -80,11 +80,7 @@ def test_the_variance_of_rounded_noise() -> Iterator[bool]:
         yield held(answer, exact)
 
 
-@needed(
-    "analysis/hypothesis_tests/binomial_sums.py:count",
-    "numerics/binomial.py:_log_binomial",
-    but=(0, 1, 2),
-)
+@needed
 def test_the_number_of_successes() -> Iterator[bool]:
     for n, p in numbers(7, 20, (2, 60), (0.05, 0.95)):
         law = count.__wrapped__(int(n), F(p))  # without its cache
@@ -94,10 +90,7 @@ def test_the_number_of_successes() -> Iterator[bool]:
             yield law.low[k] <= exact <= law.high[k]
 
 
-@needed(
-    "mechanisms/canonical/distribution.py:_exact_variance",
-    "mechanisms/canonical/distribution.py:_geometric",
-)
+@needed
 def test_variances_of_canonical_noise() -> Iterator[bool]:
     for (epsilon,) in numbers(8, 40, (0.1, 9.0)):
         e = mpf(epsilon)
@@ -110,16 +103,7 @@ def test_variances_of_canonical_noise() -> Iterator[bool]:
         yield _geometric(2.0, epsilon / 10) >= sum_of_squares
 
 
-@needed(
-    "mechanisms/canonical/distribution.py:CanonicalLaw._middle",
-    "mechanisms/canonical/distribution.py:CanonicalLaw.c",
-    "mechanisms/canonical/distribution.py:CanonicalLaw.log_density",
-    "mechanisms/canonical/distribution.py:CanonicalLaw.place",
-    "mechanisms/canonical/iterates_closed_form.py:Exponential.__init__",
-    "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
-    together=[(5, 8)],
-    but=(1, 2, 7),
-)
+@needed
 def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
     for epsilon, t in numbers(9, 40, (0.1, 9.0), (-0.5, 0.5)):
         law = CanonicalLaw(ny.pure(epsilon))
@@ -140,7 +124,7 @@ def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
             yield held((low[0], high[0]), (mpf(0.5) - mpmath.exp(log_u)) / near)
 
 
-@needed("curves/divergences/binary_region.py:_moment")
+@needed
 def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
     for x, y, a in numbers(10, 60, (-9.0, -0.7), (-9.0, -0.7), (1.1, 90.0)):
         ly, lx = x, y
@@ -155,29 +139,21 @@ def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
         yield abs(value[0] - exact) <= error[0]
 
 
-@needed(
-    "curves/divergences/divergence.py:renyi_divergence",
-    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
-    together=[(0, 1)],
-)
+@needed
 def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(11, 40, (0.01, 9.0), (1.1, 90.0)):
         answer = renyi_divergence(Composition.of([(GaussianLoss(v), 1)]), a)
         yield held(answer, mpf(a) * v / 2)
 
 
-@needed(
-    "curves/divergences/envelope.py:loss_moment",
-    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
-    together=[(0, 1)],
-)
+@needed
 def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(12, 40, (0.01, 9.0), (1.1, 90.0)):
         answer = loss_moment(Composition.of([(GaussianLoss(v), 1)]), np.array([a]))
         yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
 
 
-@needed("curves/divergences/implied_profile.py:ImpliedProfile._mix_infinite_loss")
+@needed
 def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     for y, value in numbers(13, 60, (-90.0, -0.1), (-90.0, -0.1)):
@@ -188,7 +164,7 @@ def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
         yield low[0] <= mpmath.log(m + (1 - m) * mpmath.exp(value)) <= high[0]
 
 
-@needed("curves/divergences/binary_region.py:one_order")
+@needed
 def test_delta_of_one_order() -> Iterator[bool]:
     near = [
         (1 + math.exp(x), math.exp(y), epsilon)
@@ -201,7 +177,7 @@ def test_delta_of_one_order() -> Iterator[bool]:
         yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
 
 
-@needed("curves/divergences/binary_region.py:Region.tangents", but=(1,))
+@needed
 def test_tangents_of_the_best_order() -> Iterator[bool]:
     x = np.linspace(-30.0, 5.0, 8)
     for guarantee in (ny.zcdp(1), ny.renyi({1.000001: 5}), ny.renyi({1.5: 1})):
@@ -223,11 +199,7 @@ def test_tangents_of_the_best_order() -> Iterator[bool]:
                 yield abs(answer - exact) <= line.rounding[k]
 
 
-@needed(
-    "curves/divergences/envelope.py:Ceiling.below",
-    "curves/divergences/binary_region.py:_Asked.of",
-    but=(1,),
-)
+@needed
 def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
     for order, tau, slope in numbers(15, 60, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0)):
         corner = F(order), F(tau)
@@ -244,7 +216,7 @@ def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
         yield F(float(asked.allowed[0, 0])) >= F(tau) / 3
 
 
-@needed("curves/divergences/implied_profile.py:ImpliedProfile.log_deltas")
+@needed
 def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     profile._infinite, profile._reached, profile._keep = 0.0, None, 0.0
@@ -256,7 +228,7 @@ def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
         yield low[0] <= exact <= high[0]
 
 
-@needed("accounting/semantics/bayes.py:_chernoff", but=(2, 3))
+@needed
 def test_chances_that_a_belief_grows() -> Iterator[bool]:
     for rho, e in numbers(18, 40, (0.1, 3.0), (3.0, 9.0)):
         bound, epsilon = RenyiBound(F(rho)), F(e) + F(1, 3)
@@ -265,14 +237,7 @@ def test_chances_that_a_belief_grows() -> Iterator[bool]:
         yield F(low) <= exact <= F(high)
 
 
-@needed(
-    "accounting/semantics/bayes.py:_predicted_record_bounds",
-    "accounting/semantics/bayes.py:_chernoff",
-    "numerics/rounding.py:exp_up",
-    "numerics/rounding.py:exp_down",
-    together=[(0, 6), (1, 7), (2, 7), (3, 6)],
-    but=(4, 5),
-)
+@needed
 def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
     for rho, e in numbers(19, 40, (0.1, 3.0), (3.0, 9.0)):
         answer = _predicted_record_bounds(
@@ -282,12 +247,7 @@ def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
         yield answer.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= answer.upper
 
 
-@needed(
-    "mechanisms/shuffling/shuffled_profiles.py:_tail_asked",
-    "mechanisms/shuffling/shuffled_profiles.py:_tail_over",
-    together=[(0, 1)],
-    but=(2, 3),
-)
+@needed
 def test_a_tail_over_a_probability() -> Iterator[bool]:
     c = np.arange(200, 240)[None, :]
     for (share,) in numbers(20, 6, (0.4, 0.6)):
@@ -302,10 +262,7 @@ def test_a_tail_over_a_probability() -> Iterator[bool]:
             yield abs(ratio[0, i] - exact) <= wrong[0, i]
 
 
-@needed(
-    "mechanisms/canonical/iterates_numeric.py:Stepwise.__init__",
-    "mechanisms/canonical/iterates_numeric.py:Stepwise._powers",
-)
+@needed
 def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
     for y, mass in numbers(21, 60, (-9.0, -0.1), (-90.0, -1.0)):
         infinite = math.exp(mass)
@@ -318,15 +275,7 @@ def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
         yield held((low[0], high[0]), mpmath.log(infinite))
 
 
-@needed(
-    "auditing/one_run_bounds.py:Guesses.chance_under",
-    "auditing/one_run_bounds.py:Guesses._tail",
-    "auditing/one_run_bounds.py:Guesses._window",
-    "auditing/rate_limits.py:tail_above",
-    "numerics/binomial.py:_log_binomial",
-    together=[(3, 4)],
-    but=(0, 1, 2),
-)
+@needed
 def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
     for g, share, epsilon, delta in numbers(23, 60, (5, 30), (0.6, 1.0), (0.1, 2.0), (0.0, 1e-3)):
         n, c, m = int(g), max(int(share * int(g)), 1), 40
@@ -337,7 +286,7 @@ def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
         yield Guesses(m, n, c, 0.05).chance_under(epsilon, delta) >= min(exact, 1)
 
 
-@needed("curves/divergences/envelope.py:Ceiling.above", but=(2, 3, 4, 5, 6))
+@needed
 def test_a_ceiling_from_above() -> Iterator[bool]:
     for order, tau, slope, v in numbers(24, 90, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0), (0.1, 9.0)):
         corner = F(order), F(tau)
@@ -349,12 +298,7 @@ def test_a_ceiling_from_above() -> Iterator[bool]:
         yield F(Ceiling.above(bare, known).rho) >= 3 * F(GaussianLoss(v).rho)
 
 
-@needed(
-    "mechanisms/shuffling/shuffled_profiles.py:BinaryShuffleProfile._interior_bounds",
-    "numerics/binomial.py:_log_binomial",
-    together=[(0, 2, 4), (0, 3, 4)],
-    but=(1,),
-)
+@needed
 def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
     for n, top, share in numbers(25, 12, (20, 60), (0.1, 3.0), (0.9, 1.0)):
         others, epsilon = int(n), share * top
@@ -377,7 +321,7 @@ def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
         yield exact <= 0 or low[0] <= mpmath.log(exact) <= high[0]
 
 
-@needed("accounting/dp_accounting/privacy_loss.py:_connect_dots")
+@needed
 def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
     for mu, step in numbers(28, 12, (0.3, 2.0), (0.05, 0.2)):
         index = np.arange(-30, 60)
@@ -392,7 +336,7 @@ def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
             yield delta >= float(np.exp(high[k + 30]))
 
 
-@needed("curves/divergences/envelope.py:trusted_rho")
+@needed
 def test_rho_of_a_sum_of_gaussian_losses() -> Iterator[bool]:
     for v, w, n in numbers(30, 40, (0.1, 9.0), (0.1, 9.0), (2, 99)):
         losses = Composition.of(

@@ -54,7 +54,7 @@ def exponent(c: float, loss: float) -> mpf:
     return c * mpf(loss) + c * mpmath.log(c) - (c + 1) * mpmath.log1p(c)
 
 
-@needed("curves/profiles/operation_limits.py:ExponentProfile._exponents")
+@needed
 def test_exponents_at_a_few_tilts() -> Iterator[bool]:
     for (loss,) in numbers(1, 40, (-90.0, 90.0)):
         tilts, most, slack = profile(Facts(short(loss)))._exponents
@@ -62,7 +62,7 @@ def test_exponents_at_a_few_tilts() -> Iterator[bool]:
             yield abs(a - exponent(c, short(loss))) <= more
 
 
-@needed("curves/profiles/operation_limits.py:ExponentProfile._upper_delta", but=(1,))
+@needed
 def test_delta_by_exponents_and_by_a_proven_mu() -> Iterator[bool]:
     for loss, epsilon in numbers(2, 60, (0.0, 9.0), (1e3, 1e6)):
         exact = min(exponent(c, short(loss)) - c * mpf(epsilon) for c in CHEAP_TILTS.tolist())
@@ -76,7 +76,7 @@ def test_delta_by_exponents_and_by_a_proven_mu() -> Iterator[bool]:
         yield profile(Facts(0.0, infinite=mass)).log_delta(1e9)[1] >= mpmath.log(mass)
 
 
-@needed("curves/profiles/operation_limits.py:ExponentProfile._lower_delta", but=(0,))
+@needed
 def test_delta_by_the_test_that_rejects_large_losses() -> Iterator[bool]:
     for loss, epsilon in numbers(5, 60, (1e3, 1e6), (0.0, 9.0)):
         # No loss is below the threshold, up to e^-99.
@@ -84,7 +84,7 @@ def test_delta_by_the_test_that_rejects_large_losses() -> Iterator[bool]:
         yield profile(Facts(short(loss))).log_delta(epsilon)[0] <= mpmath.log(exact)
 
 
-@needed("curves/profiles/operation_limits.py:_log_mass")
+@needed
 def test_the_logarithm_of_a_mass_of_infinite_loss() -> Iterator[bool]:
     for (x,) in numbers(6, 60, (-700.0, -1.0)):
         mass = math.exp(x)
@@ -92,7 +92,7 @@ def test_the_logarithm_of_a_mass_of_infinite_loss() -> Iterator[bool]:
         yield low <= mpmath.log(mass) <= high
 
 
-@needed("curves/profiles/operation_limits.py:ExponentProfile.log_powers", but=(1,))
+@needed
 def test_a_power_by_exponents_and_by_the_largest_loss() -> Iterator[bool]:
     for level, x in numbers(7, 60, (-1e6, -1e3), (-90.0, -1.0)):
         most = profile(Facts(log_total_variation=level * 1.5)).log_power(level)[1]

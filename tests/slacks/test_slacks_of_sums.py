@@ -44,7 +44,7 @@ def log_kernel(c: float) -> mpf:
     return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
 
 
-@needed("curves/profiles/sampled_steps/many_steps.py:LargestStepProfile._chernoff_bound")
+@needed
 def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
@@ -60,7 +60,7 @@ def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
         yield profile._chernoff_bound(np.array([epsilon]))[0] >= min(exact, 0)
 
 
-@needed("curves/profiles/lattice/lattice.py:Side.of")
+@needed
 def test_places_of_a_lattice_whose_step_is_no_float() -> Iterator[bool]:
     # Found by a search: here the places err by more than four units of the farthest one.
     for a, b, start, n in ((344, 630, -14, 32), (800, 136, -20, 45), (166, 324, -9, 20)):
@@ -71,7 +71,7 @@ def test_places_of_a_lattice_whose_step_is_no_float() -> Iterator[bool]:
             yield off <= side.place
 
 
-@needed("curves/profiles/sampled_steps/bracket_sum.py:BracketSum._log_f_above")
+@needed
 def test_the_transform_of_a_bracket_whose_factors_cancel() -> Iterator[bool]:
     n, m = 10**6 + 7, 10**6 + 2
     for tilt, v, x, y in numbers(2, 60, (0.1, 90.0), (0.0, 3.0), (-1.0, 1.0), (-30.0, -1.0)):
@@ -98,11 +98,7 @@ def log_moment(mu: float, q: float, k: int) -> mpf:
     return mpmath.log(sum(terms))
 
 
-@needed(
-    "curves/profiles/sampled_steps/step_nodes.py:StepNodes.line",
-    together=[(0, 1)],
-    but=tuple(range(2, 8)),
-)
+@needed
 def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
     often = numbers(3, 30, (0.2, 2.0), (0.05, 0.9), (1, 6))
     rarely = numbers(4, 30, (0.1, 1.0), (1e-3, 0.05), (1, 6))
@@ -114,7 +110,7 @@ def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
         yield off <= mpmath.log1p(sums.bracket_error[0])
 
 
-@needed("curves/profiles/sampled_steps/log_sum_density.py:density_of_step")
+@needed
 def test_the_density_of_one_step() -> Iterator[bool]:
     for q, mu, share in numbers(5, 40, (1e-3, 0.9), (0.1, 9.0), (-1.0, 1.0)):
         step = Step(q, mu)
@@ -125,7 +121,7 @@ def test_the_density_of_one_step() -> Iterator[bool]:
         yield abs(table.log_value(np.array([tau]))[0] - exact) <= table.error[0]
 
 
-@needed("curves/profiles/sampled_steps/few_steps.py:FewStepsProfile._above_zero", together=[(0, 1)])
+@needed
 def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
     far = numbers(6, 40, (1.0, 9.0), (1.0, 9.0), (1e5, 1e6), (0.0, 1e-6))
     slow = numbers(7, 40, (0.1, 0.9), (0.1, 0.9), (0.0, 1.0), (-700.0, -90.0))
@@ -145,14 +141,14 @@ def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
         yield exact > 0 or low[0] <= exact <= high[0]
 
 
-@needed("curves/profiles/closed_forms/bounded_range_releases.py:BoundedRangeProfile._dual")
+@needed
 def test_a_power_where_the_least_epsilon_is_best() -> Iterator[bool]:
     for x, level in numbers(8, 60, (-90.0, -1.0), (-90.0, -1.0)):
         profile = bare(BoundedRangeProfile, _by_orders=lambda e, x=x: np.full(len(e), x))
         yield profile._dual(level) >= mpmath.log(mpmath.exp(x) + mpmath.exp(level))
 
 
-@needed("curves/profiles/contour/complement_line.py:_on_line")
+@needed
 def test_a_gain_that_gets_its_size_back() -> Iterator[bool]:
     for value, level in numbers(9, 60, (-900.0, -300.0), (-9.0, -7.0)):
         # Logarithms of the gain, which is no float, and of what is taken.

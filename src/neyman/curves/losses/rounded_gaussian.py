@@ -113,6 +113,7 @@ def _tail(x: float, side: int) -> Fraction:
     if x > 37:  # the tail is below 1e-298, near underflow
         return Fraction(1, 10**290) if side > 0 else Fraction(0)
     value = 0.5 * float(erfcx(x / math.sqrt(2))) * math.exp(-x * x / 2)
+    # slack: a_tail_of_the_normal_law
     return Fraction(value) * (1 + side * Fraction(UNIT) * (128 + math.ceil(16 * x * x)))
 
 
