@@ -309,6 +309,8 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     x = np.linspace(0.0, end, 2 * LIMITS.tail_pieces + 1)
     low, high = (np.exp(v) for v in law.log_tail(x))
     width = 2 * end / LIMITS.tail_pieces * scale
+    # same: -1] -> -2]: Safe: the tail falls, so a ratio with an earlier place is larger, and so is
+    # the rest in the upper end of the mean.
     ratio = float(high[-1]) / max(float(np.exp(law.log_tail(np.array([end - 1]))[0][0])), 1e-300)
     rest = 2 * scale * float(high[-1]) / (1 - ratio) if ratio < 1 else math.inf
     mean = Bound(

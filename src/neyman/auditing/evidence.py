@@ -230,6 +230,7 @@ class ManyRuns(Evidence):
         ]
         largest = below(max(ratios, default=Fraction(0)))
         # slack: a_refuted_epsilon_is_at_most_the_logarithm_of_a_ratio
+        # same: > 1 -> >= 1: The logarithm of 1 is 0.
         return max(math.log(largest) * (1 - 8 * UNIT), 0.0) if largest > 1 else 0.0
 
     def gdp(self) -> float:

@@ -52,6 +52,8 @@ def tail_above(most: int, trials: int, rate: float) -> float:
     log_first, error = log_binomial(trials, rate, q, np.array([most]), 4.0)
     total, term, at, steps = 1.0, 1.0, most, 0
     while at > 0:
+        # same: max -> min: Safe: the ratio at k = 0 is 0, and so is each term from there on. The
+        # slack counts more steps.
         k = np.arange(at, max(at - LIMITS.tail_terms, 0), -1, dtype=float)
         ratios = k * q / ((trials - k + 1) * rate)
         terms = term * np.cumprod(ratios)

@@ -85,6 +85,8 @@ def power_sums(
     scale = float(exponent.max())
     weight = np.exp(exponent - scale)
     # D errs by a few units of itself and of |k - y|, its slope in log p.
+    # same: > LEAST_WEIGHT -> >= LEAST_WEIGHT: A weight of exactly the least one may stay or be
+    # counted in the tail.
     mask = weight > LEAST_WEIGHT
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
     # slack: counted; sums_of_a_loss_with_two_values/a, sums_of_a_loss_with_two_values/b
@@ -109,6 +111,8 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
         weight = np.multiply.outer(longest.weight, other.weight).ravel()
+        # same: > LEAST_WEIGHT -> >= LEAST_WEIGHT: A weight of exactly the least one may stay or be
+        # counted in the tail.
         mask = weight > LEAST_WEIGHT
         first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (longest, other))
         log_scale = longest.log_scale + other.log_scale

@@ -203,6 +203,14 @@ def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attac
     tails = [t if top > e else (-math.inf, -math.inf) for t, e in zip(tails, exact, strict=True)]
     if attacker == "knows-the-rest":
         # slack: chances_that_the_rest_does_not_explain/a; chances_that_the_rest_does_not_explain/b
+        # same: 1 - 2 * UNIT -> (1): exp_up covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
+        # same: * UNIT), -> * 0.0),: exp_up covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
+        # same: 1 + 2 * UNIT -> (1): exp_down covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
+        # same: * UNIT)) -> * 0.0)): exp_down covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
         less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
         tails = [(t[0] - e[1], t[1] - e[0]) for t, e in zip(tails, less, strict=True)]
     return [_probability(f, t, method) for t in tails]

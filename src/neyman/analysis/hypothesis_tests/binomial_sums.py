@@ -78,6 +78,8 @@ def count(n: int, p: Fraction | float) -> BinomialCount:
             ends = np.array([low]), np.array([high])
             chernoff = math.exp(float(log_between(n, share, rest, *ends)[0]))
             outside += chernoff * LIMITS.chernoff_factor
+    # same: 1 - 4 * UNIT -> (1): Covered by the line before: 4 units of 1 + |value| hold the
+    # rounding of value - error, and the 2 units of a power of e.
     low = np.exp(value - error) * (1 - 4 * UNIT)  # slack: counted
     high = np.exp(value + error) * (1 + 4 * UNIT)  # slack: counted
     return BinomialCount(first, low, np.minimum(high, 1.0), outside)

@@ -186,6 +186,8 @@ class ImpliedProfile(Profile):
             high[asked] = np.where(np.isfinite(odds), logs(np.minimum(odds, 1e300))[0], 0.0)
             high[asked] += slack[asked]
         lower = np.minimum(shared - slack, -1e-300)
+        # same: lower > - -> lower >= -: A level of exactly e^-log_level may be asked: _odds() has a
+        # value there.
         asked = lower > -LIMITS.log_level
         if asked.any():
             x = _odds(lower[asked])
@@ -218,6 +220,8 @@ class ImpliedProfile(Profile):
 
         region = self._regions[0]
         x = _search(region, _odds(np.array([min(max(level, -LIMITS.log_level), -0.1)])), score)
+        # same: logs(x)[0] -> logs(x)[1]: epsilon_near is a guess where a search begins: the answer
+        # is certified around any guess.
         ly, lx = logs(region.excluded(x)[0])[0], logs(x)[0]
         return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
 

@@ -224,6 +224,8 @@ class BoundedRangeLoss(Part):
         near = (x + 1) * np.where(y < 1, y * y, 1 + y) + min(a * a, 1 + a)
         place = a * np.maximum(x, 1.0)
         tails = (x + 1) * np.abs(_tail(place)) * (2 + 2 * place) + np.abs(_tail(np.array([a])))
+        # same: np.maximum -> np.minimum: Covered by the other terms: |T(a x)| is at least e^(-2 a
+        # x), and 2 a x + 2 x e^(-2 a x) is above log(4 + x).
         far = 2 * place + np.log(4 + np.maximum(x, 1.0)) + tails
         return 16 * UNIT * np.where(_is_near(a, x), near, far)  # slack: k_of_a_bounded_range
 

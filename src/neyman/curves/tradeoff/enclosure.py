@@ -418,6 +418,7 @@ class _Places:
         with np.errstate(all="ignore"):
             at = (b[:-1] - b[1:]) / (a[:-1] - a[1:])
         at = np.clip(np.where(np.isfinite(at), at, t[:-1]), t[:-1], t[1:])
+        # same: 1.0 -> 1.001: Where t[1:] is t[:-1], at is both, and 0 is divided.
         share = (at - t[:-1]) / np.where(t[1:] > t[:-1], t[1:] - t[:-1], 1.0)
         above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
         below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)

@@ -108,6 +108,8 @@ class Stepwise(Ladder):
             b, fb = np.where(under, b, x), np.where(under, fb, f)
             known = np.isfinite(a) & np.isfinite(fa)
             width = np.where(known, (b - a) * (np.abs(goal) + 1), np.inf)
+            # same: + blur -> - blur: Ends of a search: _asked() compares the power with p at each
+            # end that is returned.
             if np.all(width <= LIMITS.log_level_width + blur) or np.all(f == 0):
                 break
             with np.errstate(all="ignore"):

@@ -138,6 +138,8 @@ class _Crowded(Profile):
 
     def epsilon_near(self, log_delta: float) -> float:
         top = self._top()
+        # same: * 1e -> / 1e: epsilon_near is a guess where a search begins: the answer is certified
+        # around any guess.
         low, high = top * 1e-9, top * (1 - 1e-12)
         for _ in range(4):
             place = np.geomspace(low, high, 48)
@@ -309,6 +311,8 @@ class ShuffleProfile(_Crowded):
         m = c + 1.0
         charge(CALL + LIMITS.term_operations * m.size)
         place = m * first / g
+        # same: * off -> / off: Safe: outside of it first and second are below 0, so the lower end
+        # stays at -inf; only error can lift the upper one.
         inside = place > -m * off / g
         most = np.clip(np.ceil(place) - 1, 0.0, c)  # of the other kind
         k = m - most

@@ -388,6 +388,7 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
     kernel = -share / (z * (z + 1))
+    # same: -1 -> (1): Safe: |u[1]| is at most |u[-1]|, so the error is larger.
     fixed = dot(np.abs(kernel), error) + math.exp(log_left) / (math.pi * float(u[-1]))
     weight = phi * kernel
     # The height, the angle of the first node, and a multiple of it.
