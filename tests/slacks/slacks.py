@@ -14,6 +14,7 @@ import __future__
 
 import ast
 import importlib
+import math
 import random
 import re
 import sys
@@ -26,8 +27,11 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import mpmath
+import numpy as np
+from mpmath import mpf
 
 import neyman
+from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.array_cache import CACHE
 
 SOURCE = Path(neyman.__file__).parent
@@ -202,3 +206,46 @@ def numbers(seed: int, count: int, *ranges: tuple[float, float]) -> list[tuple[f
     """Return points at random: each coordinate is uniform between two ends."""
     draw = random.Random(seed)
     return [tuple(draw.uniform(*ends) for ends in ranges) for _ in range(count)]
+
+
+def held(bound: Any, exact: mpf) -> bool:
+    """Whether a number lies between the ends of a bound: floats, or arrays of one."""
+    ends = (bound.lower, bound.upper) if hasattr(bound, "lower") else bound
+    low, high = (float(np.ravel(end)[0]) for end in ends)
+    return low <= exact <= high
+
+
+def log_kernel(c: float) -> mpf:
+    """The logarithm of the largest c^c / (1 + c)^(1 + c), which Chernoff's bound of delta has."""
+    return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
+
+
+class Known(Profile):
+    """One pair whose profile is log delta = a - b epsilon, exact at a few digits."""
+
+    method = "closed form"
+
+    def __init__(self, start: float, slope: float) -> None:
+        self.start, self.slope = start, slope
+
+    def log_delta(self, epsilon: float) -> Interval:
+        exact = mpf(self.start) - mpf(self.slope) * epsilon
+        return self._ends(exact)
+
+    def _ends(self, exact: mpf) -> Interval:
+        near = float(exact)
+        low = near if near <= exact else math.nextafter(near, -math.inf)
+        return low, low if low == exact else math.nextafter(low, math.inf)
+
+    def log_power(self, log_level: float) -> Interval:
+        return self._ends(mpf(self.start) - mpf(self.slope) * log_level)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        return max((self.start - log_delta) / self.slope, 0.0)
+
+
+class Perfect(Known):
+    """P = Q: delta = 1 - e^epsilon, a straight line in e^epsilon."""
+
+    def log_delta(self, epsilon: float) -> Interval:
+        return self._ends(mpmath.log(-mpmath.expm1(epsilon))) if epsilon < 0 else (-math.inf,) * 2

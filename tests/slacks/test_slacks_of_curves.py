@@ -11,7 +11,6 @@ from typing import cast
 
 import mpmath
 import numpy as np
-from exact_profiles import Known, Perfect
 from mpmath import mpf
 
 import neyman as ny
@@ -28,23 +27,21 @@ from neyman.curves.tradeoff.queries import epsilon_at, pbdp_delta, settled
 from neyman.curves.tradeoff.symmetry import conjugate
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.arrays import Array
-from slacks import needed, numbers
+from slacks import Known, Perfect, held, needed, numbers
 
 
 @needed
 def test_a_level_whose_logarithm_is_rounded() -> Iterator[bool]:
     for (y,) in numbers(1, 100, (-700.0, -1e-3)):
         level = math.exp(y)
-        low, high = settled(math.log(level), -math.inf, -math.inf)
-        yield low <= mpmath.log(level) <= high
+        yield held(settled(math.log(level), -math.inf, -math.inf), mpmath.log(level))
 
 
 @needed
 def test_the_mass_of_infinite_losses_is_what_is_left_far_out() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-700.0, -1.0)):
         delta = math.exp(y)
-        answer = ny.approximate(1, delta).log_delta(2e12)
-        yield answer.lower <= mpmath.log(delta) <= answer.upper
+        yield held(ny.approximate(1, delta).log_delta(2e12), mpmath.log(delta))
 
 
 @needed
@@ -71,16 +68,14 @@ def test_the_conjugate_of_a_curve() -> Iterator[bool]:
 def test_a_probability_from_the_rest() -> Iterator[bool]:
     for (y,) in numbers(5, 60, (-45.0, 0.0)):
         rest = math.exp(y)
-        low, high = _complementary((0.0, 1.0), (rest, rest))
-        yield low <= 1 - mpf(rest) <= high
+        yield held(_complementary((0.0, 1.0), (rest, rest)), 1 - mpf(rest))
 
 
 @needed
 def test_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(6, 40, (-30.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
-        answer = (ny.approximate(1, mass) ** count).loss.infinite
-        yield answer.lower <= 1 - (1 - mpf(mass)) ** count <= answer.upper
+        yield held((ny.approximate(1, mass) ** count).loss.infinite, 1 - (1 - mpf(mass)) ** count)
 
 
 class Cliff(Known):
@@ -107,8 +102,10 @@ def test_an_epsilon_where_delta_hardly_falls() -> Iterator[bool]:
     for y, more in numbers(8, 60, (-600.0, -10.0), (1e-7, 1e-6)):
         delta = math.exp(y)
         profile = Known(math.log(delta) * (1 - more), 2.0**-20)
-        low, high = epsilon_at(profile, math.log(delta), math.inf)
-        yield low <= (profile.start - mpmath.log(delta)) * 2**20 <= high
+        yield held(
+            epsilon_at(profile, math.log(delta), math.inf),
+            (profile.start - mpmath.log(delta)) * 2**20,
+        )
 
 
 @needed
@@ -140,8 +137,7 @@ class Coin:
 def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
     for (middle,) in numbers(10, 20, (-900.0, 900.0)):
         coin = cast("Composition", Coin(middle))
-        low, high = _variance_by_moments(coin, (middle, middle))
-        yield low <= 1 <= high
+        yield held(_variance_by_moments(coin, (middle, middle)), 1)
 
 
 @needed

@@ -24,11 +24,7 @@ from neyman.mechanisms.canonical.iterates_closed_form import (
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise
 from neyman.mechanisms.canonical.tabulated_power import TabulatedPower
-from slacks import needed, numbers
-
-
-def held(ends: tuple[np.ndarray, np.ndarray], exact: mpf) -> bool:
-    return float(ends[0][0]) <= exact <= float(ends[1][0])
+from slacks import held, needed, numbers
 
 
 def around(value_and_error: tuple[np.ndarray, np.ndarray], exact: mpf) -> bool:
