@@ -124,7 +124,7 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
         loss, weight, relative = loss[mask], weight[mask], relative[mask]
         order = np.argsort(loss, kind="stable")
         # slack: atoms_of_a_sum
-        place = longest.place + other.place + UNIT * float(np.max(np.abs(loss)))
+        place = longest.place + other.place + UNIT * float(np.abs(loss).max())
         longest = Discretization(
             loss[order], weight[order], tilt, log_scale, tail, relative[order], place
         )

@@ -99,7 +99,7 @@ class _ValuesLoss(Loss):
         log_p = self._arrays[1]
         away, off = self._apart(int(np.argmax(log_p)))
         # slack: counted
-        share = (2 * float(np.max(np.abs(log_p))) + 16 + 2 * len(log_p)) * UNIT  # of each term
+        share = (2 * float(np.abs(log_p).max()) + 16 + 2 * len(log_p)) * UNIT  # of each term
         p, far = np.exp(log_p), np.abs(away) + off
         mean, error = float(p @ away), share * float(p @ far) + off
         low, high = float(p @ np.maximum(np.abs(away) - off, 0.0) ** 2), float(p @ far**2)
@@ -468,7 +468,7 @@ def _multinomial(
     log_finite = float(logsumexp(log_p))
     p = np.exp(log_p - log_finite)
     # slack: sums_of_a_loss_with_two_values/a
-    relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
+    relative = (2 * float(np.abs(log_p).max()) + 4) * UNIT
     dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
     shift = count * log_finite
     return replace(
