@@ -3,8 +3,8 @@
 A fault changes one operator, number, direction of rounding, check, or call. The seed draws the same
 number of faults in each package. For each fault the tests that reach its line run, the cheapest
 first, until one fails. A fault is killed if a test fails, and undecided at the limit of CPU time:
-then it counts as not killed. `equivalent_mutants.json` lists faults that change no answer, each
-with the reason. A run goes on where it was stopped, and prints the counts by package.
+then it counts as not killed. A comment above a line, `# same: OLD -> NEW: REASON`, says that a
+fault changes no answer. A run goes on where it was stopped, and prints the counts by package.
 
 Each fault, and each file of tests, has a process of its own, which starts as a copy of this one:
 with the libraries, and without neyman. The tests run on a copy of the source. Those that fail
@@ -21,6 +21,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -28,7 +29,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -40,7 +41,7 @@ import tiers
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "neyman"
 BUILD = ROOT / "build" / "mutants"
-EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
+SAME = re.compile(r"# same: (.+?) -> (.+?): ")
 PACKAGES = (
     "accounting", "accounting/optimality", "accounting/semantics", "analysis/estimators",
     "analysis/hypothesis_tests", "analysis/training", "auditing", "curves/divergences",
@@ -478,8 +479,13 @@ def main() -> None:
 
 
 def _equivalent(mutant: Mutant) -> bool:
-    listed = json.loads(EQUIVALENT.read_text(encoding="utf-8")).get(mutant.file, {})
-    return mutant.described((SOURCE / mutant.file).read_text(encoding="utf-8")) in listed
+    """Whether a comment above the line says that the fault changes no answer."""
+    source = (SOURCE / mutant.file).read_text(encoding="utf-8")
+    after = mutant.applied(source).splitlines()[mutant.line - 1]
+    *above, line = source.splitlines()[: mutant.line]
+    comments = takewhile(lambda text: text.lstrip().startswith("#"), reversed(above))
+    marks = (SAME.search(text) for text in comments)
+    return any(line.replace(*mark.groups()) == after for mark in marks if mark)
 
 
 def _summary(seed: int, states: dict[Mutant, State]) -> None:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 import neyman as ny
-from neyman.display.plots import figures as plots
+from neyman.display import figures as plots
 from reproductions.shuffling import page as shuffle
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from neyman.cli.main import app
+from neyman.cli import app
 
 DOCS = Path(__file__).parents[1]
 PAGE = "cli.md"

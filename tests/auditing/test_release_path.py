@@ -16,7 +16,7 @@ from neyman.auditing import audit_plan
 from neyman.auditing.releases import release_path
 from neyman.auditing.releases.release_path import chance_of_draws
 from neyman.auditing.releases.small_data import neighbors
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
 from neyman.publishing import Plan, add_noise
 

@@ -15,8 +15,8 @@ import pytest
 
 import neyman as ny
 from commands import NEYMAN, answered, neyman
+from neyman.cli import app
 from neyman.cli.expression import mechanism_from
-from neyman.cli.main import app
 from neyman.cli.terminal import CODES
 
 ROOT = Path(__file__).parents[2]

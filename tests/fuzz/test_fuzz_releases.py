@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from neyman import Ledger, run
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.display import page
 from neyman.publishing import Plan, PlanError, verify
 from plans import SMALL

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from ledger_entries import NAME, UNIT, reserve
 from neyman import Ledger
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.ledger import BudgetRefused, Checkpoint, LedgerError
 from own_process import answer, main
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ledger_entries import FILES, NAME, UNIT, reading, reserve
 from neyman import Ledger
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.ledger import Damage, LedgerError, audit, digest, rows
 from neyman.ledger import ledger as book
 

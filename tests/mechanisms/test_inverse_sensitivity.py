@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.noise import Bits, draw_quantile, quantile_draw
-from neyman.noise.choice import weighted_choice
+from neyman.noise import Bits, draw_quantile, quantile_draw, weighted_choice
 from neyman.noise.quantile_draw import runs
 from neyman.publishing import Quantiles, rank_margin, rank_unit
 from neyman.publishing.plan.query import range_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import mpmath
 import numpy as np
@@ -18,7 +18,10 @@ from neyman.accounting.dp_accounting.privacy_loss import _connect_dots
 from neyman.accounting.literature import conversions
 from neyman.accounting.semantics.bayes import _chernoff, _predicted_record_bounds
 from neyman.analysis.hypothesis_tests.binomial_sums import count
-from neyman.auditing.one_run_bounds import Guesses
+from neyman.auditing import ManyRuns
+from neyman.auditing.evidence import _mu
+from neyman.auditing.one_run_bounds import Guesses, approximate_level, gaussian_level, polygon_level
+from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
 from neyman.curves import (
     Composition,
     GaussianLoss,
@@ -35,17 +38,12 @@ from neyman.mechanisms.canonical.iterates_closed_form import Exponential
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
 from neyman.mechanisms.shuffling.shuffled_profiles import BinaryShuffleProfile, _tail_over
 from neyman.numerics import log_half
-from slacks import needed, numbers
+from slacks import held, needed, numbers
 
 F = Fraction
 
 
-def held(bound: Any, exact: mpf) -> bool:
-    low, high = (bound.lower, bound.upper) if hasattr(bound, "lower") else bound
-    return low <= exact <= high
-
-
-@needed("accounting/literature/conversions.py:_sum", "accounting/literature/conversions.py:_around")
+@needed
 def test_sums_and_products_of_numbers_that_are_rounded() -> Iterator[bool]:
     for x, y in numbers(3, 60, (-9.0, 9.0), (0.1, 9.0)):
         yield held(
@@ -54,7 +52,7 @@ def test_sums_and_products_of_numbers_that_are_rounded() -> Iterator[bool]:
         yield held(conversions._around(math.exp(x) * y, ""), mpmath.exp(x) * y)
 
 
-@needed("accounting/compare_noise.py:_around", "accounting/compare_noise.py:_integer")
+@needed
 def test_errors_of_noise() -> Iterator[bool]:
     for (scale,) in numbers(4, 60, (0.1, 90.0)):
         yield held(compare_noise._around(math.pi * scale**3), mpmath.pi * mpf(scale) ** 3)
@@ -63,7 +61,7 @@ def test_errors_of_noise() -> Iterator[bool]:
         yield held(compare_noise._integer(float(k), float(k)), k + 1)
 
 
-@needed("accounting/compare_noise.py:_errors_by_sums")
+@needed
 def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
     for (sigma,) in numbers(5, 6, (0.5, 3.0)):
         answer = compare_noise._errors_by_sums(sigma, (0.05,)).variance
@@ -72,7 +70,7 @@ def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
         yield held(answer, 2 * mpmath.fsum(k * k * w for k, w in enumerate(weight)) / total)
 
 
-@needed("accounting/compare_noise.py:_errors_of_rounded_normal", but=(0,))
+@needed
 def test_the_variance_of_rounded_noise() -> Iterator[bool]:
     for (sigma,) in numbers(6, 4, (0.5, 2.0)):
         answer = compare_noise._errors_of_rounded_normal(sigma, (0.05,)).variance
@@ -82,11 +80,7 @@ def test_the_variance_of_rounded_noise() -> Iterator[bool]:
         yield held(answer, exact)
 
 
-@needed(
-    "analysis/hypothesis_tests/binomial_sums.py:count",
-    "numerics/binomial.py:_log_binomial",
-    but=(0, 1, 2),
-)
+@needed
 def test_the_number_of_successes() -> Iterator[bool]:
     for n, p in numbers(7, 20, (2, 60), (0.05, 0.95)):
         law = count.__wrapped__(int(n), F(p))  # without its cache
@@ -96,10 +90,7 @@ def test_the_number_of_successes() -> Iterator[bool]:
             yield law.low[k] <= exact <= law.high[k]
 
 
-@needed(
-    "mechanisms/canonical/distribution.py:_exact_variance",
-    "mechanisms/canonical/distribution.py:_geometric",
-)
+@needed
 def test_variances_of_canonical_noise() -> Iterator[bool]:
     for (epsilon,) in numbers(8, 40, (0.1, 9.0)):
         e = mpf(epsilon)
@@ -112,16 +103,7 @@ def test_variances_of_canonical_noise() -> Iterator[bool]:
         yield _geometric(2.0, epsilon / 10) >= sum_of_squares
 
 
-@needed(
-    "mechanisms/canonical/distribution.py:CanonicalLaw._middle",
-    "mechanisms/canonical/distribution.py:CanonicalLaw.c",
-    "mechanisms/canonical/distribution.py:CanonicalLaw.log_density",
-    "mechanisms/canonical/distribution.py:CanonicalLaw.place",
-    "mechanisms/canonical/iterates_closed_form.py:Exponential.__init__",
-    "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
-    together=[(5, 8)],
-    but=(1, 2, 7),
-)
+@needed
 def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
     for epsilon, t in numbers(9, 40, (0.1, 9.0), (-0.5, 0.5)):
         law = CanonicalLaw(ny.pure(epsilon))
@@ -134,15 +116,13 @@ def test_canonical_noise_of_a_pure_guarantee() -> Iterator[bool]:
             (low[0], high[0]), mpmath.log(c * (mpf(0.5) + abs(t)) + (1 - c) * (mpf(0.5) - abs(t)))
         )
         law.ladder.gap = (near := float(1 - 2 * c)), near
-        low, high = law.log_density(np.array([abs(t)]))
-        yield held((low[0], high[0]), mpmath.log(near))
+        yield held(law.log_density(np.array([abs(t)])), mpmath.log(near))
         if 0 < t < 0.49:
             log_u = float(mpmath.log(s))
-            low, high = law.place(np.array([log_u]))
-            yield held((low[0], high[0]), (mpf(0.5) - mpmath.exp(log_u)) / near)
+            yield held(law.place(np.array([log_u])), (mpf(0.5) - mpmath.exp(log_u)) / near)
 
 
-@needed("curves/divergences/binary_region.py:_moment")
+@needed
 def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
     for x, y, a in numbers(10, 60, (-9.0, -0.7), (-9.0, -0.7), (1.1, 90.0)):
         ly, lx = x, y
@@ -157,29 +137,21 @@ def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
         yield abs(value[0] - exact) <= error[0]
 
 
-@needed(
-    "curves/divergences/divergence.py:renyi_divergence",
-    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
-    together=[(0, 1)],
-)
+@needed
 def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(11, 40, (0.01, 9.0), (1.1, 90.0)):
         answer = renyi_divergence(Composition.of([(GaussianLoss(v), 1)]), a)
         yield held(answer, mpf(a) * v / 2)
 
 
-@needed(
-    "curves/divergences/envelope.py:loss_moment",
-    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
-    together=[(0, 1)],
-)
+@needed
 def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(12, 40, (0.01, 9.0), (1.1, 90.0)):
         answer = loss_moment(Composition.of([(GaussianLoss(v), 1)]), np.array([a]))
         yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
 
 
-@needed("curves/divergences/implied_profile.py:ImpliedProfile._mix_infinite_loss")
+@needed
 def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     for y, value in numbers(13, 60, (-90.0, -0.1), (-90.0, -0.1)):
@@ -190,7 +162,7 @@ def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
         yield low[0] <= mpmath.log(m + (1 - m) * mpmath.exp(value)) <= high[0]
 
 
-@needed("curves/divergences/binary_region.py:one_order")
+@needed
 def test_delta_of_one_order() -> Iterator[bool]:
     near = [
         (1 + math.exp(x), math.exp(y), epsilon)
@@ -203,7 +175,7 @@ def test_delta_of_one_order() -> Iterator[bool]:
         yield value >= min(tau - (order - 1) * epsilon + kernel, 0)
 
 
-@needed("curves/divergences/binary_region.py:Region.tangents", but=(1,))
+@needed
 def test_tangents_of_the_best_order() -> Iterator[bool]:
     x = np.linspace(-30.0, 5.0, 8)
     for guarantee in (ny.zcdp(1), ny.renyi({1.000001: 5}), ny.renyi({1.5: 1})):
@@ -225,11 +197,7 @@ def test_tangents_of_the_best_order() -> Iterator[bool]:
                 yield abs(answer - exact) <= line.rounding[k]
 
 
-@needed(
-    "curves/divergences/envelope.py:Ceiling.below",
-    "curves/divergences/binary_region.py:_Asked.of",
-    but=(1,),
-)
+@needed
 def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
     for order, tau, slope in numbers(15, 60, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0)):
         corner = F(order), F(tau)
@@ -246,19 +214,18 @@ def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
         yield F(float(asked.allowed[0, 0])) >= F(tau) / 3
 
 
-@needed("curves/divergences/implied_profile.py:ImpliedProfile.log_deltas")
+@needed
 def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     profile._infinite, profile._reached, profile._keep = 0.0, None, 0.0
     profile._inner = lambda e: (-1000 * e, -1000 * e)  # type: ignore[method-assign]
     for epsilon, y in numbers(17, 60, (0.1, 90.0), (-9.0, -0.1)):
         profile._held = math.log1p(-math.exp(y))
-        low, high = profile.log_deltas(np.array([epsilon - profile._held]))
         exact = -1000 * (mpf(epsilon - profile._held) + profile._held)
-        yield low[0] <= exact <= high[0]
+        yield held(profile.log_deltas(np.array([epsilon - profile._held])), exact)
 
 
-@needed("accounting/semantics/bayes.py:_chernoff", but=(2, 3))
+@needed
 def test_chances_that_a_belief_grows() -> Iterator[bool]:
     for rho, e in numbers(18, 40, (0.1, 3.0), (3.0, 9.0)):
         bound, epsilon = RenyiBound(F(rho)), F(e) + F(1, 3)
@@ -267,14 +234,7 @@ def test_chances_that_a_belief_grows() -> Iterator[bool]:
         yield F(low) <= exact <= F(high)
 
 
-@needed(
-    "accounting/semantics/bayes.py:_predicted_record_bounds",
-    "accounting/semantics/bayes.py:_chernoff",
-    "numerics/rounding.py:exp_up",
-    "numerics/rounding.py:exp_down",
-    together=[(0, 6), (1, 7), (2, 7), (3, 6)],
-    but=(4, 5),
-)
+@needed
 def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
     for rho, e in numbers(19, 40, (0.1, 3.0), (3.0, 9.0)):
         answer = _predicted_record_bounds(
@@ -284,12 +244,7 @@ def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
         yield answer.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= answer.upper
 
 
-@needed(
-    "mechanisms/shuffling/shuffled_profiles.py:_tail_asked",
-    "mechanisms/shuffling/shuffled_profiles.py:_tail_over",
-    together=[(0, 1)],
-    but=(2, 3),
-)
+@needed
 def test_a_tail_over_a_probability() -> Iterator[bool]:
     c = np.arange(200, 240)[None, :]
     for (share,) in numbers(20, 6, (0.4, 0.6)):
@@ -304,10 +259,7 @@ def test_a_tail_over_a_probability() -> Iterator[bool]:
             yield abs(ratio[0, i] - exact) <= wrong[0, i]
 
 
-@needed(
-    "mechanisms/canonical/iterates_numeric.py:Stepwise.__init__",
-    "mechanisms/canonical/iterates_numeric.py:Stepwise._powers",
-)
+@needed
 def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
     for y, mass in numbers(21, 60, (-9.0, -0.1), (-90.0, -1.0)):
         infinite = math.exp(mass)
@@ -316,19 +268,10 @@ def test_the_middle_of_a_curve_that_is_asked() -> Iterator[bool]:
         # The ends of the gap are known to 8 units and more.
         ladder.gap = (gap := math.exp(y)), gap
         yield held(ladder.log_c, mpmath.log(-mpmath.expm1(y) / 2))
-        low, high = ladder._powers(np.array([-math.inf]))
-        yield held((low[0], high[0]), mpmath.log(infinite))
+        yield held(ladder._powers(np.array([-math.inf])), mpmath.log(infinite))
 
 
-@needed(
-    "auditing/one_run_bounds.py:Guesses.chance_under",
-    "auditing/one_run_bounds.py:Guesses._tail",
-    "auditing/one_run_bounds.py:Guesses._window",
-    "auditing/rate_limits.py:tail_above",
-    "numerics/binomial.py:_log_binomial",
-    together=[(3, 4)],
-    but=(0, 1, 2),
-)
+@needed
 def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
     for g, share, epsilon, delta in numbers(23, 60, (5, 30), (0.6, 1.0), (0.1, 2.0), (0.0, 1e-3)):
         n, c, m = int(g), max(int(share * int(g)), 1), 40
@@ -339,7 +282,7 @@ def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
         yield Guesses(m, n, c, 0.05).chance_under(epsilon, delta) >= min(exact, 1)
 
 
-@needed("curves/divergences/envelope.py:Ceiling.above", but=(2, 3, 4, 5, 6))
+@needed
 def test_a_ceiling_from_above() -> Iterator[bool]:
     for order, tau, slope, v in numbers(24, 90, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0), (0.1, 9.0)):
         corner = F(order), F(tau)
@@ -351,12 +294,7 @@ def test_a_ceiling_from_above() -> Iterator[bool]:
         yield F(Ceiling.above(bare, known).rho) >= 3 * F(GaussianLoss(v).rho)
 
 
-@needed(
-    "mechanisms/shuffling/shuffled_profiles.py:BinaryShuffleProfile._interior_bounds",
-    "numerics/binomial.py:_log_binomial",
-    together=[(0, 2, 4), (0, 3, 4)],
-    but=(1,),
-)
+@needed
 def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
     for n, top, share in numbers(25, 12, (20, 60), (0.1, 3.0), (0.9, 1.0)):
         others, epsilon = int(n), share * top
@@ -379,7 +317,7 @@ def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
         yield exact <= 0 or low[0] <= mpmath.log(exact) <= high[0]
 
 
-@needed("accounting/dp_accounting/privacy_loss.py:_connect_dots")
+@needed
 def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
     for mu, step in numbers(28, 12, (0.3, 2.0), (0.05, 0.2)):
         index = np.arange(-30, 60)
@@ -394,10 +332,120 @@ def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
             yield delta >= float(np.exp(high[k + 30]))
 
 
-@needed("curves/divergences/envelope.py:trusted_rho")
+@needed
 def test_rho_of_a_sum_of_gaussian_losses() -> Iterator[bool]:
     for v, w, n in numbers(30, 40, (0.1, 9.0), (0.1, 9.0), (2, 99)):
         losses = Composition.of(
             [(GaussianLoss(v), int(n)), (SubsampledGaussianLoss(w, 0.1, True), 3)]
         )
         yield trusted_rho(losses) >= (int(n) * mpf(v) + 3 * mpf(w) ** 2) / 2
+
+
+F = Fraction
+
+
+def shown(alarm: float, miss: float) -> ManyRuns:
+    return ManyRuns(F(9, 10), "any", ((alarm, miss),), 100, 100, (0.1, 0.1))
+
+
+@needed
+def test_a_refuted_epsilon_is_at_most_the_logarithm_of_a_ratio() -> Iterator[bool]:
+    for alarm, miss in numbers(1, 100, (0.01, 0.4), (0.01, 0.4)):
+        exact = max((1 - mpf(b)) / a for a, b in ((alarm, miss), (miss, alarm)))
+        yield shown(alarm, miss).epsilon() <= mpmath.log(exact)
+
+
+@mpmath.workdps(60)
+def test_a_power_on_the_edge_of_the_region() -> None:
+    for alarm, miss, level in numbers(2, 200, (0.01, 0.4), (0.01, 0.4), (0.0, 1.0)):
+        exact = mpf(level)
+        for a, b in ((alarm, miss), (miss, alarm)):
+            on_left, on_right = (
+                level * (1 - mpf(b)) / a,
+                1 - mpf(b) * (1 - mpf(level)) / (1 - mpf(a)),
+            )
+            exact = max(exact, on_left if level <= a else on_right)
+        assert shown(alarm, miss).power_at_least(level) <= exact
+
+
+@needed
+def test_a_refuted_mu_is_at_most_the_difference_of_quantiles() -> Iterator[bool]:
+    for a, b in numbers(3, 60, (-30.0, -0.8), (-30.0, -0.8)):
+        alarm, miss = math.exp(a), math.exp(b)
+        exact = -quantile(alarm) - quantile(miss)
+        yield _mu(alarm, miss) <= exact
+
+
+def quantile(p: float) -> mpf:
+    """The quantile of the normal distribution: by Newton's method on its distribution function."""
+    from scipy.special import ndtri
+
+    z = mpf(float(ndtri(p)))
+    for _ in range(4):
+        z -= (mpmath.ncdf(z) - p) / mpmath.npdf(z)
+    return z
+
+
+def at_most(n: int, most: int, p: mpf) -> mpf:
+    """P(X <= most) for X binomial."""
+    return mpmath.fsum(mpmath.binomial(n, k) * p**k * (1 - p) ** (n - k) for k in range(most + 1))
+
+
+@mpmath.workdps(60)
+def test_the_tail_of_a_binomial_law() -> None:
+    for most, n, p in numbers(4, 60, (0, 9), (10, 40), (0.1, 0.9)):
+        assert tail_above(int(most), int(n), p) >= at_most(int(n), int(most), mpf(p))
+
+
+@needed
+def test_a_limit_without_an_error() -> Iterator[bool]:
+    for n, chance in numbers(5, 60, (1, 1e6), (1e-6, 0.4)):
+        limit = clopper_pearson(0, int(n), chance)
+        yield limit >= 1 - mpf(chance) ** (mpf(1) / int(n))
+
+
+@needed
+def test_chances_of_all_counts_add_up_to_the_chance() -> Iterator[bool]:
+    for n, chance in numbers(6, 60, (2001, 3000), (0.001, 0.4)):
+        counts, each = all_counts(int(n), chance)
+        yield len(counts) * mpf(each) <= chance
+        counts, each = all_counts(int(n), chance * 1e-101)
+        yield len(counts) * mpf(each) <= chance * 1e-101
+
+
+@needed
+def test_a_limit_at_every_number_of_trials() -> Iterator[bool]:
+    for c, n, chance in [
+        *numbers(7, 20, (0, 50), (100, 1e6), (1e-3, 0.4)),
+        *numbers(8, 30, (0, 1), (1, 99), (1e-200, 0.1)),
+    ]:
+        count, trials = int(c), int(n)
+        p = mpf(anytime_limit(count, trials, chance))
+        log_ratio = (
+            mpmath.log(mpmath.beta(count + mpf(0.5), trials - count + mpf(0.5)) / mpmath.pi)
+            - count * mpmath.log(p)
+            - (trials - count) * mpmath.log1p(-p)
+        )
+        yield log_ratio >= -mpmath.log(chance)
+
+
+@needed
+def test_a_level_under_epsilon_and_delta() -> Iterator[bool]:
+    for epsilon, delta, power in numbers(8, 200, (0.0, 3.0), (0.0, 0.1), (0.2, 1.0)):
+        e = mpmath.exp(epsilon)
+        exact = max((mpf(power) - delta) / e, 1 - mpf(delta) - e * (1 - mpf(power)), 0)
+        yield approximate_level(epsilon, delta)(power) <= exact
+
+
+@needed
+def test_a_level_on_a_gaussian_curve() -> Iterator[bool]:
+    for mu, y in numbers(9, 40, (0.1, 4.0), (-30.0, -1e-3)):
+        power = math.exp(y)
+        yield gaussian_level(mu)(power) <= mpmath.ncdf(quantile(power) - mu)
+
+
+@needed
+def test_a_level_under_a_polygon() -> Iterator[bool]:
+    for epsilon, start, power in numbers(10, 200, (-1.0, 3.0), (0.0, 0.9), (0.2, 1.0)):
+        level = polygon_level(np.array([epsilon]), np.array([start]))(power)
+        yield level <= max(mpmath.exp(-mpf(epsilon)) * (mpf(power) - start), 0)

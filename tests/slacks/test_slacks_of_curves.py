@@ -11,7 +11,6 @@ from typing import cast
 
 import mpmath
 import numpy as np
-from exact_profiles import Known, Perfect
 from mpmath import mpf
 
 import neyman as ny
@@ -33,26 +32,24 @@ from neyman.curves.tradeoff.piecewise_linear import after, rounded
 from neyman.curves.tradeoff.queries import epsilon_at, settled
 from neyman.curves.tradeoff.symmetry import conjugate
 from neyman.numerics import Array
-from slacks import needed, numbers
+from slacks import Known, Perfect, held, needed, numbers
 
 
-@needed("curves/tradeoff/queries.py:level_slack")
+@needed
 def test_a_level_whose_logarithm_is_rounded() -> Iterator[bool]:
     for (y,) in numbers(1, 100, (-700.0, -1e-3)):
         level = math.exp(y)
-        low, high = settled(math.log(level), -math.inf, -math.inf)
-        yield low <= mpmath.log(level) <= high
+        yield held(settled(math.log(level), -math.inf, -math.inf), mpmath.log(level))
 
 
-@needed("curves/tradeoff/tradeoff.py:Tradeoff.log_delta")
+@needed
 def test_the_mass_of_infinite_losses_is_what_is_left_far_out() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-700.0, -1.0)):
         delta = math.exp(y)
-        answer = ny.approximate(1, delta).log_delta(2e12)
-        yield answer.lower <= mpmath.log(delta) <= answer.upper
+        yield held(ny.approximate(1, delta).log_delta(2e12), mpmath.log(delta))
 
 
-@needed("curves/tradeoff/tradeoff.py:Tradeoff._most_epsilon")
+@needed
 def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iterator[bool]:
     for y, n in numbers(3, 40, (-3.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
@@ -62,7 +59,7 @@ def test_no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta() -> Iter
         yield (ny.approximate(1, mass) ** count).epsilon(log_delta=target).lower < math.inf
 
 
-@needed("curves/tradeoff/symmetry.py:conjugate", but=(1, 3))
+@needed
 def test_the_conjugate_of_a_curve() -> Iterator[bool]:
     steep = numbers(4, 40, (-9.0, -1.1), (9.0, 90.0), (1e-3, 3.0))
     for slope, fall, below in (*steep, *numbers(5, 80, (-9.0, -1.1), (0, 1e-9), (1e-3, 9.0))):
@@ -72,20 +69,18 @@ def test_the_conjugate_of_a_curve() -> Iterator[bool]:
         yield answer.lower <= mpmath.expm1(log_delta) <= answer.upper
 
 
-@needed("curves/tradeoff/loss_variable.py:_complementary")
+@needed
 def test_a_probability_from_the_rest() -> Iterator[bool]:
     for (y,) in numbers(5, 60, (-45.0, 0.0)):
         rest = math.exp(y)
-        low, high = _complementary((0.0, 1.0), (rest, rest))
-        yield low <= 1 - mpf(rest) <= high
+        yield held(_complementary((0.0, 1.0), (rest, rest)), 1 - mpf(rest))
 
 
-@needed("curves/tradeoff/loss_variable.py:PrivacyLoss.infinite")
+@needed
 def test_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(6, 40, (-30.0, -0.1), (2, 9)):
         mass, count = math.exp(y), int(n)
-        answer = (ny.approximate(1, mass) ** count).loss.infinite
-        yield answer.lower <= 1 - (1 - mpf(mass)) ** count <= answer.upper
+        yield held((ny.approximate(1, mass) ** count).loss.infinite, 1 - (1 - mpf(mass)) ** count)
 
 
 class Cliff(Known):
@@ -95,7 +90,7 @@ class Cliff(Known):
         return (0.0, 0.0) if epsilon <= self.start else (-math.inf, -1000.0)
 
 
-@needed("curves/tradeoff/loss_variable.py:_chords", but=(2, 3))
+@needed
 def test_the_slope_of_a_profile_between_its_chords() -> Iterator[bool]:
     lengths = 0.23 * 2.0 ** np.arange(-18.0, 1.0)
     for (x,) in numbers(7, 60, (-9.0, -0.3)):
@@ -107,16 +102,18 @@ def test_the_slope_of_a_profile_between_its_chords() -> Iterator[bool]:
         yield _chords(Cliff(left, 0), x, lengths)[1][1] >= most
 
 
-@needed("curves/tradeoff/queries.py:target_slack")
+@needed
 def test_an_epsilon_where_delta_hardly_falls() -> Iterator[bool]:
     for y, more in numbers(8, 60, (-600.0, -10.0), (1e-7, 1e-6)):
         delta = math.exp(y)
         profile = Known(math.log(delta) * (1 - more), 2.0**-20)
-        low, high = epsilon_at(profile, math.log(delta), math.inf)
-        yield low <= (profile.start - mpmath.log(delta)) * 2**20 <= high
+        yield held(
+            epsilon_at(profile, math.log(delta), math.inf),
+            (profile.start - mpmath.log(delta)) * 2**20,
+        )
 
 
-@needed("curves/tradeoff/queries.py:pbdp_delta")
+@needed
 def test_another_pair_has_no_larger_power_there() -> Iterator[bool]:
     for start, epsilon in numbers(9, 60, (-9.0, -1.0), (1e4, 1e6)):
         known = math.exp(start)
@@ -141,23 +138,14 @@ class Coin:
         return np.zeros(len(z))
 
 
-@needed(
-    "curves/tradeoff/loss_variable.py:_variance_by_moments",
-    "curves/divergences/divergence.py:exponentials",
-    but=(0, 2),
-)
+@needed
 def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
     for (middle,) in numbers(10, 20, (-900.0, 900.0)):
         coin = cast("Composition", Coin(middle))
-        low, high = _variance_by_moments(coin, (middle, middle))
-        yield low <= 1 <= high
+        yield held(_variance_by_moments(coin, (middle, middle)), 1)
 
 
-@needed(
-    "curves/tradeoff/loss_tails.py:_normal_tails",
-    "curves/tradeoff/loss_tails.py:LOG_NDTR_ERROR",
-    together=[(0, 1)],
-)
+@needed
 def test_the_tails_of_a_normal_loss() -> Iterator[bool]:
     wide = (0.1, 30.0), (-8.0, 36.0)
     for mu, z in (*numbers(13, 60, *wide), *numbers(14, 60, (1e-3, 1), (-1, 1))):
@@ -168,7 +156,7 @@ def test_the_tails_of_a_normal_loss() -> Iterator[bool]:
             yield below[0] <= mpmath.ncdf(v) <= below[1]
 
 
-@needed("curves/tradeoff/loss_tails.py:_laplace_tails", but=(0, 2))
+@needed
 def test_the_tails_of_a_laplace_loss() -> Iterator[bool]:
     for a, share in numbers(15, 200, (0.01, 9.0), (-1.0, 1.0)):
         loss = LaplaceLoss(Fraction(a).limit_denominator(100))
@@ -182,18 +170,14 @@ def test_the_tails_of_a_laplace_loss() -> Iterator[bool]:
             yield null[0] <= 1 - mpmath.exp((-x - epsilon) / 2) / 2 <= null[1]
 
 
-@needed(
-    "curves/tradeoff/enclosure.py:_up",
-    "curves/tradeoff/enclosure.py:_down",
-    together=[(0, 1), (2, 3)],
-)
+@needed
 def test_powers_of_e_are_moved_outward() -> Iterator[bool]:
     for (value,) in numbers(11, 100, (-700.0, 0.0)):
         exact = mpmath.exp(value)
         yield _down(np.array([value]))[0] <= exact <= _up(np.array([value]))[0]
 
 
-@needed("curves/tradeoff/enclosure.py:_Places.rows")
+@needed
 def test_slopes_of_lines_are_moved_up() -> Iterator[bool]:
     places = object.__new__(_Places)
     places.high = places.level = places.power = np.zeros(1)
@@ -202,7 +186,7 @@ def test_slopes_of_lines_are_moved_up() -> Iterator[bool]:
         yield places.rows()[0][0] >= mpmath.exp(epsilon)
 
 
-@needed("curves/tradeoff/enclosure.py:_last_corner")
+@needed
 def test_the_corner_of_the_largest_loss() -> Iterator[bool]:
     for log_top, top in numbers(13, 60, (-90.0, -0.1), (0.1, 90.0)):
         losses = cast("Composition", SimpleNamespace(log_top=log_top, infinite=0.0))
@@ -222,7 +206,7 @@ def power_at(polygon: Polygon, level: mpf) -> mpf:
     return corners[-1][1]
 
 
-@needed("curves/tradeoff/enclosure.py:_by_values")
+@needed
 def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
     for (x,) in numbers(14, 30, (0.1, 9.0)):
         log_p = (-x - math.log1p(math.exp(-x)), -math.log1p(math.exp(-x)))
@@ -232,7 +216,7 @@ def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
         yield power_at(below, level) <= power <= power_at(above, level)
 
 
-@needed("curves/tradeoff/float_polygon.py:RELATIVE_MOVE")
+@needed
 def test_a_test_after_another_stays_on_its_side() -> Iterator[bool]:
     for x, y, u, v in numbers(15, 60, (1e-9, 0.3), (0.3, 0.9), (1e-9, 0.3), (0.3, 0.9)):
         ends = (Fraction(0), Fraction(0)), (Fraction(1), Fraction(1))
@@ -250,7 +234,7 @@ def on_polygon(polygon: Polygon, level: Fraction) -> Fraction:
     return y + (v - y) * (level - x) / (u - x)
 
 
-@needed("curves/tradeoff/enclosure.py:_half")
+@needed
 def test_lines_and_points_at_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(16, 9, (-9.0, -1.0), (2, 9)):
         mass, times = math.exp(y), int(n)

@@ -47,13 +47,13 @@ def near(loss: object, exact: Callable[[mpf], mpf], tilts: tuple[float, ...] = T
     return True
 
 
-@needed("curves/losses/gaussian.py:GaussianLoss.mgf_rounding")
+@needed
 def test_k_of_a_gaussian_loss() -> Iterator[bool]:
     for (v,) in numbers(1, 20, (1e-6, 99.0)):
         yield near(GaussianLoss(v), lambda z, v=v: z * (z + 1) * v / 2)
 
 
-@needed("curves/losses/gaussian.py:GaussianLoss.decay")
+@needed
 def test_the_decay_of_a_gaussian_loss() -> Iterator[bool]:
     for v, edge in numbers(2, 60, (1e-6, 99.0), (0.1, 99.0)):
         answer = GaussianLoss(v).decay(0.0, np.array([edge]))[0]
@@ -65,7 +65,7 @@ def laplace(a: float, z: mpf) -> mpf:
     return mpmath.log(ends + (mpmath.exp(a * z) - mpmath.exp(-a * (z + 1))) / (4 * z + 2))
 
 
-@needed("curves/losses/laplace.py:_mgf_rounding")
+@needed
 def test_k_of_a_laplace_loss() -> Iterator[bool]:
     for (y,) in numbers(3, 20, (-9.0, 3.0)):
         loss = LaplaceLoss(F(math.exp(y)))
@@ -84,14 +84,14 @@ def of_values(values: list[float], log_p: tuple[float, ...], z: mpf) -> mpf:
     )
 
 
-@needed("curves/losses/finite.py:FiniteLoss.mgf_rounding")
+@needed
 def test_k_of_a_loss_with_few_values() -> Iterator[bool]:
     for (y,) in numbers(4, 20, (0.1, 9.0)):
         loss = finite(F(y))
         yield near(loss, lambda z, loss=loss, y=y: of_values([-mpf(y), mpf(y)], loss.log_p, z))
 
 
-@needed("curves/losses/finite.py:FiniteLoss._tilted")
+@needed
 def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
     for y, tilt in numbers(5, 40, (0.1, 9.0), (-1.0, 9.0)):
         loss = finite(F(y))
@@ -105,7 +105,7 @@ def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
                 yield abs(w - exact) <= error * exact
 
 
-@needed("curves/losses/finite.py:FiniteLoss._weight_error")
+@needed
 def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
     step, index = F(187, 19), (-1, 2, 3, 7)
     log_p = (-10.543105263157894, -40.50033426012503, -8.701, -0.001)
@@ -125,14 +125,14 @@ def off_lattice(x: float) -> OffLatticeLoss:
     return OffLatticeLoss((-x, x), log_p, 0.0)
 
 
-@needed("curves/losses/finite.py:OffLatticeLoss.mgf_rounding", but=(1,))
+@needed
 def test_k_of_a_loss_with_any_values() -> Iterator[bool]:
     for (y,) in numbers(6, 30, (0.1, 9.0)):
         loss = off_lattice(y)
         yield near(loss, lambda z, loss=loss: of_values(list(loss.values), loss.log_p, z))
 
 
-@needed("curves/losses/finite.py:OffLatticeLoss.dots")
+@needed
 def test_atoms_of_a_loss_with_any_values() -> Iterator[bool]:
     for y, tilt in numbers(7, 40, (0.1, 9.0), (-1.0, 9.0)):
         loss = off_lattice(y)
@@ -146,7 +146,7 @@ def log_sinhc(x: mpf) -> mpf:
     return mpmath.log(mpmath.sinh(x) / x) if x else mpf(0)
 
 
-@needed("curves/losses/bounded_range.py:EnvelopeLoss.mgf_rounding")
+@needed
 def test_k_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
     for (y,) in numbers(8, 20, (-9.0, 3.0)):
         loss = EnvelopeLoss(F(math.exp(y)))
@@ -154,7 +154,7 @@ def test_k_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
         yield near(loss, lambda z, a=a: log_sinhc(a * (z + 0.5)) - log_sinhc(a / 2))
 
 
-@needed("curves/losses/bounded_range.py:BoundedRangeLoss.mgf_rounding")
+@needed
 def test_k_of_a_bounded_range() -> Iterator[bool]:
     for (y,) in numbers(9, 20, (-9.0, 3.0)):
         loss = BoundedRangeLoss(F(math.exp(y)))
@@ -167,7 +167,7 @@ def test_k_of_a_bounded_range() -> Iterator[bool]:
         )
 
 
-@needed("curves/losses/gaussian.py:GaussianLoss.dots")
+@needed
 def test_nodes_of_a_gaussian_loss() -> Iterator[bool]:
     for (v,) in numbers(10, 6, (0.1, 9.0)):
         dots = GaussianLoss(v).dots(0.0, 0.25)
@@ -182,7 +182,7 @@ def test_nodes_of_a_gaussian_loss() -> Iterator[bool]:
             yield abs(dots.weight[k] - exact) <= (dots.relative + (off if k else 0)) * exact
 
 
-@needed("curves/losses/laplace.py:LaplaceLoss.law")
+@needed
 def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
     for (a,) in numbers(12, 40, (1.0, 90.0)):
         law = LaplaceLoss(F(a)).law(1.0)
@@ -192,11 +192,7 @@ def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
             yield abs(log_p - exact) <= law.relative
 
 
-@needed(
-    "curves/losses/mixture.py:MixtureLoss.mgf_rounding",
-    "curves/losses/gaussian.py:GaussianLoss.mgf_rounding",
-    together=[(0, 1)],
-)
+@needed
 def test_k_of_a_choice_between_losses() -> Iterator[bool]:
     for v, w in numbers(13, 20, (1e-3, 9.0), (0.1, 0.9)):
         loss = MixtureLoss(((w, GaussianLoss(v)), (1 - w, GaussianLoss(2 * v))))
@@ -208,23 +204,20 @@ def test_k_of_a_choice_between_losses() -> Iterator[bool]:
         )
 
 
-@needed("curves/losses/mixture.py:GaussianMixtureLoss.supremum")
+@needed
 def test_the_largest_loss_of_a_mixture() -> Iterator[bool]:
     for (w,) in numbers(14, 40, (0.1, 0.9)):
         loss = GaussianMixtureLoss((0.0, 1.0), (w, 1 - w), removed=False)
         yield loss.supremum >= -mpmath.log(w)
 
 
-@needed("curves/losses/subsampled.py:SubsampledGaussianLoss.supremum")
+@needed
 def test_the_largest_loss_of_a_sampled_step() -> Iterator[bool]:
     for (q,) in numbers(15, 40, (1e-3, 0.9)):
         yield SubsampledGaussianLoss(1.0, q, removed=False).supremum >= -mpmath.log1p(-mpf(q))
 
 
-@needed(
-    "curves/losses/composition.py:Composition.supremum",
-    "curves/losses/composition.py:Composition.log_top",
-)
+@needed
 def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
     for p, q, n in numbers(16, 60, (1e-3, 0.9), (1e-3, 0.9), (1, 99)):
         parts = [SubsampledGaussianLoss(1.0, x, removed=False) for x in (p, q)]
@@ -235,7 +228,7 @@ def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
         yield Composition.of([(few[0], int(n)), (few[1], 3)]).log_top <= exact
 
 
-@needed("curves/losses/discrete_gaussian.py:DiscreteGaussianLoss.atoms")
+@needed
 def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
     pairs = [(F(round(64 * v), 64), 1, 0.0) for (v,) in numbers(17, 6, (0.5, 9.0))]
     hard = F(1) + F(297, 2**44) + F(49, 100 * 2**52)  # nearly halfway between two floats
@@ -254,7 +247,7 @@ def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
             yield abs(atoms.weight[k] - exact) <= atoms.relative * exact
 
 
-@needed("curves/losses/rounded_gaussian.py:_tail")
+@needed
 def test_a_tail_of_the_normal_law() -> Iterator[bool]:
     for (x,) in numbers(18, 60, (0.0, 30.0)):
         low, high = _tail(x, -1), _tail(x, 1)
@@ -264,12 +257,7 @@ def test_a_tail_of_the_normal_law() -> Iterator[bool]:
         )
 
 
-@needed(
-    "curves/losses/finite.py:_multinomial",
-    "numerics/power_sums.py:power_sums",
-    together=[(0, 4), (1, 4)],
-    but=(2, 3),
-)
+@needed
 def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
     for y, lost, n in numbers(19, 20, (0.1, 3.0), (0.05, 0.9), (2, 40)):
         x, count = float(F(y).limit_denominator(9)), int(n)
@@ -288,11 +276,7 @@ def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
             yield abs(dots.loss[k] - (2 * ones - count) * mpf(x)) <= dots.place
 
 
-@needed(
-    "curves/losses/bracket.py:LossBracket.mgf_rounding",
-    "curves/losses/finite.py:FiniteLoss.mgf_rounding",
-    but=(0,),
-)
+@needed
 def test_k_between_two_losses() -> Iterator[bool]:
     for (y,) in numbers(20, 20, (0.1, 9.0)):
         loss = finite(F(y))
@@ -300,11 +284,7 @@ def test_k_between_two_losses() -> Iterator[bool]:
         yield near(LossBracket(loss, loss), exact)
 
 
-@needed(
-    "curves/losses/composition.py:Composition.mgf",
-    "curves/losses/finite.py:FiniteLoss.mgf_rounding",
-    but=(0,),
-)
+@needed
 def test_k_of_a_sum() -> Iterator[bool]:
     for y, n in numbers(21, 40, (0.1, 9.0), (2, 99)):
         loss, z = finite(F(y)), mpf(0.3)
@@ -313,11 +293,7 @@ def test_k_of_a_sum() -> Iterator[bool]:
         yield abs(mpmath.expm1(k[0] - exact)) <= error[0]
 
 
-@needed(
-    "curves/losses/mixture.py:MixtureLoss.dots",
-    "curves/losses/finite.py:FiniteLoss._tilted",
-    together=[(0, 1)],
-)
+@needed
 def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
     for y, w, tilt in numbers(22, 40, (0.1, 9.0), (0.1, 0.9), (-1.0, 9.0)):
         parts = (w, finite(F(y))), (1 - w, finite(F(y) / 2))
@@ -327,7 +303,7 @@ def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
         yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
 
 
-@needed("curves/losses/bounded_range.py:EnvelopeLoss.dots")
+@needed
 def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
     for a, tilt in numbers(23, 40, (30.0, 90.0), (0.0, 3.0)):
         dots = EnvelopeLoss(F(a)).dots(tilt, a)
@@ -344,7 +320,7 @@ def sampled(x: Any, q: float) -> mpf:
 RATES = (1e-30, 1e-3, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 2.0**-53)
 
 
-@needed("curves/losses/subsampled.py:_up")
+@needed
 def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
     cases = [(F(a), RATES[int(k)]) for a, k in numbers(24, 60, (0.1, 60.0), (0, len(RATES)))]
     # Rates near e^-a: there the top moves by about a relative units if a moves by one.
@@ -369,13 +345,7 @@ def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
                 assert abs(answer - exact) <= 16 * 2.0**-53 * abs(exact)
 
 
-@needed(
-    "curves/losses/piecewise_analytic.py:PiecewiseAnalyticLoss.log_top",
-    "curves/losses/subsampled.py:SubsampledLoss.law",
-    "curves/losses/subsampled.py:FixedSizeLoss.law",
-    "curves/losses/subsampled.py:ReplaceOneSubsampledLoss.law",
-    but=(0, 3, 4),
-)
+@needed
 def test_the_mass_of_the_largest_loss_that_is_sampled() -> Iterator[bool]:
     worst = [
         (133.07276379811202, 7.576525293626624e-71),
@@ -404,7 +374,7 @@ def of_orders(q: float, orders: list[mpf]) -> mpf:
     )
 
 
-@needed("curves/losses/likelihood_ratio.py:_tilt_masses")
+@needed
 def test_k_of_a_sampled_step() -> Iterator[bool]:
     for mu, q, z in numbers(28, 12, (0.1, 3.0), (1e-3, 0.9), (1, 200)):
         law = likelihood_ratio._law.__wrapped__(  # without its cache
@@ -414,7 +384,7 @@ def test_k_of_a_sampled_step() -> Iterator[bool]:
         yield abs(law.log_mgf - of_orders(q, orders)) <= law.error
 
 
-@needed("curves/losses/piecewise_analytic.py:_nodes_of_law")
+@needed
 def test_atoms_of_a_pair_that_is_sampled() -> Iterator[bool]:
     for a, q, tilt in numbers(30, 30, (1.0, 9.0), (0.1, 0.9), (50.0, 300.0)):
         dots = SubsampledLoss(LaplaceLoss(F(a)), q, True).dots(tilt, a)
@@ -423,7 +393,7 @@ def test_atoms_of_a_pair_that_is_sampled() -> Iterator[bool]:
         yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
 
 
-@needed("curves/losses/likelihood_ratio.py:LikelihoodRatioLoss.dots")
+@needed
 def test_nodes_of_a_sampled_step() -> Iterator[bool]:
     for mu, q, tilt in numbers(31, 12, (0.1, 2.0), (0.1, 0.9), (100.0, 300.0)):
         loss = SubsampledGaussianLoss(mu, q, removed=True)

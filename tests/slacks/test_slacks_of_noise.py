@@ -23,11 +23,7 @@ from neyman.mechanisms.canonical.iterates_closed_form import (
 )
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
 from neyman.mechanisms.canonical.tabulated_power import TabulatedPower
-from slacks import needed, numbers
-
-
-def held(ends: tuple[np.ndarray, np.ndarray], exact: mpf) -> bool:
-    return float(ends[0][0]) <= exact <= float(ends[1][0])
+from slacks import held, needed, numbers
 
 
 def around(value_and_error: tuple[np.ndarray, np.ndarray], exact: mpf) -> bool:
@@ -66,32 +62,25 @@ def check_law(
         yield around(law._log_density(at, np.zeros(1)), density(mpf(y)))
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:LaplaceLadder")
+@needed
 def test_the_law_of_laplace() -> Iterator[bool]:
     yield from check_law(LaplaceLadder, laplace_tail, laplace_place, lambda y: -abs(y))
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:Logistic")
+@needed
 def test_the_logistic_law() -> Iterator[bool]:
     density = lambda y: -abs(y) - 2 * mpmath.log1p(mpmath.exp(-abs(y)))  # noqa: E731
     yield from check_law(Logistic, logistic_tail, logistic_place, density)
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:Normal")
+@needed
 def test_the_density_of_the_normal_law() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-30.0, 30.0)):
         density = Normal(1.0)._log_density(np.array([y]), np.zeros(1))
         yield around(density, -(mpf(y) ** 2) / 2)
 
 
-@needed(
-    "mechanisms/canonical/iterates_closed_form.py:MovedLadder._move_iterate",
-    "mechanisms/canonical/iterates_closed_form.py:MovedLadder.log_slope",
-    "mechanisms/canonical/iterates_closed_form.py:LaplaceLadder._quantile",
-    "mechanisms/canonical/iterates_closed_form.py:LaplaceLadder._log_tail",
-    together=[(0, 3)],
-    but=(2,),
-)
+@needed
 def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
     for a, log_s, n in numbers(3, 60, (0.01, 9.0), (-40.0, -1e-3), (1, 1e4)):
         law, steps = LaplaceLadder(a), np.array([float(int(n))])
@@ -101,7 +90,7 @@ def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
         yield held(law.log_slope(np.array([log_s]), steps), abs(y) - abs(moved))
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:Ladder.line")
+@needed
 def test_a_place_in_the_middle() -> Iterator[bool]:
     for a, s in numbers(4, 60, (0.01, 9.0), (0.1, 0.9)):
         law = LaplaceLadder(a)
@@ -112,14 +101,7 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
         yield held((low, high), min(max(exact, -0.5), 0.5))
 
 
-@needed(
-    "mechanisms/canonical/iterates_closed_form.py:ClosedLadder._inward",
-    "mechanisms/canonical/iterates_closed_form.py:ClosedLadder.place",
-    "mechanisms/canonical/iterates_closed_form.py:Ladder.line",
-    "mechanisms/canonical/iterates_closed_form.py:Exponential._units",
-    together=[(2, 5)],
-    but=(0, 1, 3, 4),
-)
+@needed
 def test_a_place_beyond_the_middle() -> Iterator[bool]:
     for epsilon, log_u in numbers(5, 60, (0.1, 3.0), (-90.0, -3.0)):
         law = Exponential(epsilon, 0.0)
@@ -130,7 +112,7 @@ def test_a_place_beyond_the_middle() -> Iterator[bool]:
         yield held(law.place(np.array([log_u])), n + (0.5 - s) / (1 - 2 * c))
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:Exponential")
+@needed
 def test_steps_of_an_exponential_law() -> Iterator[bool]:
     for epsilon, y, log_s, n in numbers(6, 80, (0.1, 2.0), (-9.0, -2.0), (-1.0, -0.01), (1, 4)):
         delta, steps = math.exp(y) * math.exp(-9), np.array([float(int(n))])
@@ -155,7 +137,7 @@ def exp_of(x: mpf) -> mpf:
     return mpmath.exp(float(x))
 
 
-@needed("mechanisms/canonical/tabulated_power.py:TabulatedPower.__init__")
+@needed
 def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
     for (y,) in numbers(7, 20, (-30.0, -2.0)):
         delta = math.exp(y)
@@ -163,10 +145,7 @@ def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
         yield table._low[-1] <= mpmath.log(delta) <= table._high[-1]
 
 
-@needed(
-    "mechanisms/canonical/polygon_noise.py:PolygonNoise._ladder",
-    "mechanisms/canonical/polygon_noise.py:SLACK",
-)
+@needed
 def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
     for x, y, start in numbers(8, 30, (0.01, 0.2), (0.3, 0.5), (-0.5, 0.5)):
         corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
@@ -183,7 +162,7 @@ def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
             tail = a + (tail - b) * (c - a) / (d - b)
 
 
-@needed("mechanisms/canonical/polygon_noise.py:PolygonNoise.tail_between")
+@needed
 def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
     for x, y, place in numbers(9, 40, (0.01, 0.2), (0.3, 0.5), (-9.0, 0.0)):
         corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
@@ -200,7 +179,7 @@ def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
         yield round(F(place)) == 0 or F(float(low[0])) <= exact <= F(float(high[0]))
 
 
-@needed("mechanisms/canonical/iterates_numeric.py:Stepwise._levels")
+@needed
 def test_a_level_next_to_the_end_of_the_support() -> Iterator[bool]:
     for y, steps in numbers(10, 40, (-30.0, -0.1), (-6, 6)):
         m = math.exp(y)

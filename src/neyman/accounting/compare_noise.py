@@ -202,12 +202,13 @@ def _normal(p: float) -> float:
 
 
 def _around(value: float, units: float = 16, method: str = "closed form") -> Bound:
+    # slack: errors_of_noise
     return Bound(value * (1 - units * UNIT), value * (1 + units * UNIT), "upper", method)
 
 
 def _integer(low: float, high: float) -> Bound:
     """Return bounds on the least whole number >= max(x, 0), where ``low`` <= x <= ``high``."""
-    slack = 64 * UNIT * (1 + abs(high))
+    slack = 64 * UNIT * (1 + abs(high))  # slack: errors_of_noise
     ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
     return Bound(ends[0], ends[1], "upper", "whole numbers")
 
@@ -243,6 +244,7 @@ def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
     following = (k[-1] + 1) / sigma
     ratio = math.exp(-following / sigma)
     rest = 2 * math.exp(-(following**2) / 2) / (1 - ratio)
+    # slack: the_variance_of_the_discrete_gaussian
     error = UNIT * (len(k) + 16 - 4 * float(exponent[-1]))
     tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(|X| > k), times the sum of all masses
     mass_sum = 1 + float(tail[0])
@@ -266,11 +268,13 @@ def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > LIMITS.summed_sigma:
         mean = sigma * math.sqrt(2 / math.pi)
+        # slack: counted
         means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")  # in units [EE-8]
         return _row("rounded Gaussian", sigma, _around(sigma**2 + 1 / 12), means, levels, at)
     k = np.arange(math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)[::-1]
     x = (k + 0.5) / sigma
     beyond = erfcx(x / math.sqrt(2)) * np.exp(-x * x / 2)
+    # slack: the_variance_of_rounded_noise
     error = UNIT * (len(k) + 256 + 16 * LIMITS.summed_deviations**2)
 
     def moment(weight: Array) -> Bound:
@@ -288,7 +292,7 @@ def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
     of the function's derivative. This variation is below 2 on either side of 0.
     """
     middle = sigma * math.sqrt(2 / math.pi)
-    mean = _around(middle, 16 + 0.25 / sigma**2 / UNIT, "integral")
+    mean = _around(middle, 16 + 0.25 / sigma**2 / UNIT, "integral")  # slack: counted
     at = [_integer(-sigma * _normal(p) - 1, -sigma * _normal(p)) for p in levels]
     return _row("discrete Gaussian", sigma, _around(sigma * sigma), mean, levels, at)
 
@@ -305,6 +309,8 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     x = np.linspace(0.0, end, 2 * LIMITS.tail_pieces + 1)
     low, high = (np.exp(v) for v in law.log_tail(x))
     width = 2 * end / LIMITS.tail_pieces * scale
+    # same: -1] -> -2]: Safe: the tail falls, so a ratio with an earlier place is larger, and so is
+    # the rest in the upper end of the mean.
     ratio = float(high[-1]) / max(float(np.exp(law.log_tail(np.array([end - 1]))[0][0])), 1e-300)
     rest = 2 * scale * float(high[-1]) / (1 - ratio) if ratio < 1 else math.inf
     mean = Bound(

@@ -98,7 +98,7 @@ class AttackCurve(ManyRuns):
         for corners, side in ((self.floor, -1), (self.points, 1)):
             chain = lower_chain([(0.0, 1.0), *corners, (1.0, 0.0)])
             value = float(np.interp(at, [a for a, _ in chain], [b for _, b in chain]))
-            ends.append(min(max(value + side * 16 * UNIT, 0.0), 1.0))
+            ends.append(min(max(value + side * 16 * UNIT, 0.0), 1.0))  # slack: counted
         return ends[0], ends[1]
 
     def refutation(self, claim: object) -> Refutation | None:

@@ -31,6 +31,7 @@ from neyman.numerics.rounding import below, down
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# slack: a_refuted_mu_is_at_most_the_difference_of_quantiles
 NDTRI_RELATIVE_ERROR = 64 * UNIT  # relative error of SciPy's ndtri, with room
 
 
@@ -228,6 +229,8 @@ class ManyRuns(Evidence):
             for alarm, miss in ((a, b), (b, a))
         ]
         largest = below(max(ratios, default=Fraction(0)))
+        # slack: a_refuted_epsilon_is_at_most_the_logarithm_of_a_ratio
+        # same: > 1 -> >= 1: The logarithm of 1 is 0.
         return max(math.log(largest) * (1 - 8 * UNIT), 0.0) if largest > 1 else 0.0
 
     def gdp(self) -> float:

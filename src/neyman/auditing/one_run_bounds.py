@@ -24,7 +24,9 @@ from neyman.numerics.roots import bisect
 Level = Callable[[float], float]
 """A lower bound on the smallest level at which a test has a given power."""
 
+# slack: a_level_under_epsilon_and_delta/a
 ROUND_DOWN_FACTOR = 1 - 4 * UNIT  # a product with it rounds the few operations before it down
+# slack: a_level_on_a_gaussian_curve
 NORMAL_RELATIVE_ERROR = 256 * UNIT  # relative error of ndtr and ndtri, with room
 MIN_LEVEL_STEP = 1e-14  # relative step of the level at which the recursion stops
 
@@ -62,6 +64,7 @@ class Guesses:
             return False
         r, h = t * c / m * ROUND_DOWN_FACTOR, t * (g - c) / m * ROUND_DOWN_FACTOR
         s = t * g / (m * (g - c + 1)) * ROUND_DOWN_FACTOR * ROUND_DOWN_FACTOR
+        # slack: counted
         most = g / m * (1 + 8 * UNIT)  # a quotient, a product, and r + h: 3 units
         for j in range(c - 1, -1, -1):
             needed = level(r)
@@ -84,11 +87,12 @@ class Guesses:
         """
         beta, alpha = self._tail(epsilon), self._window(epsilon) if delta else 0.0
         # Three products and a sum: 4 units.
+        # slack: counted
         return min((beta + 2 * self.canaries * delta * alpha) * (1 + 8 * UNIT), 1.0)
 
     def _tail(self, epsilon: float) -> float:
         # A power of e errs by 2 units; then a sum, a quotient, and a product: 5 units.
-        wrong = 1 / (1 + math.exp(min(epsilon, 700.0))) * (1 - 8 * UNIT)
+        wrong = 1 / (1 + math.exp(min(epsilon, 700.0))) * (1 - 8 * UNIT)  # slack: counted
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
     def _window(self, epsilon: float) -> float:
@@ -103,7 +107,7 @@ class Guesses:
             misses = np.arange(g - c + 1, g - c + 1 + length)
             logs, errors = log_binomial(g, wrong, 1 - wrong, misses, 8.0)
             # Each power errs by 2 units, and each sum by one: at most length + 2 units.
-            sums = np.cumsum(np.exp(logs + errors)) * (1 + 8 * UNIT * length)
+            sums = np.cumsum(np.exp(logs + errors)) * (1 + 8 * UNIT * length)  # slack: counted
             largest = float(np.max(np.minimum(sums, 1.0) / np.arange(1, length + 1)))
             if length == c or largest * length >= 1:
                 return largest
@@ -116,6 +120,7 @@ class Guesses:
             return 0.0
         wrong = clopper_pearson(g - c, g, self.chance)  # at delta = 0 this bound decides
         # Start from the largest epsilon that can be refuted, and check each answer.
+        # slack: counted
         pure = math.log((1 - wrong) / wrong) * (1 - 8 * UNIT) if wrong < 0.5 else 0.0
         first = _largest(lambda e: self.chance_under(e, delta) <= self.chance, pure)
         if not delta:
@@ -139,6 +144,7 @@ class Guesses:
         first = 0.0
         if room > 0:
             # A difference, a product, a quotient, and a product: 4 units.
+            # slack: counted
             first = room / (2 * self.canaries * self._window(epsilon)) * (1 - 16 * UNIT)
         most = self.chance * self.correct / self.canaries
         best = _largest(lambda d: self.refutes(approximate_level(epsilon, d)), most, 24)
@@ -193,10 +199,12 @@ def gaussian_level(mu: float) -> Level:
 
 def approximate_level(epsilon: float, delta: float) -> Level:
     """Return the function power -> least level under (epsilon, delta)-DP, rounded down."""
+    # slack: a_level_under_epsilon_and_delta/a; counted
     slope, other = math.exp(-epsilon) * (1 - 8 * UNIT), math.exp(epsilon) * (1 + 8 * UNIT)
 
     def level(power: float) -> float:
         # Powers of e err by 2 units. Differences and products add one each, of at most 1 + other.
+        # slack: a_level_under_epsilon_and_delta
         steep = 1 - delta - other * (1 - power) - 8 * UNIT * (1 + other)
         return max(slope * (power - delta) * ROUND_DOWN_FACTOR, steep, 0.0)
 
@@ -211,6 +219,7 @@ def polygon_level(epsilons: Array, deltas: Array) -> Level:
         deltas: upper bounds on delta at the epsilons.
     """
     order = np.argsort(-epsilons)  # in the order of rising slopes e^-epsilon
+    # slack: a_level_under_a_polygon/a
     slopes: list[Any] = (np.exp(-epsilons[order]) * (1 - 8 * UNIT)).tolist()
     starts: list[Any] = deltas[order].tolist()
     last = len(slopes) - 1
@@ -225,6 +234,7 @@ def polygon_level(epsilons: Array, deltas: Array) -> Level:
                 if value < best:
                     break
                 place, best = place + nearby, value
+        # slack: a_level_under_a_polygon/a
         return max(best * (1 - 4 * UNIT), 0.0)  # a difference and a product: 2 units
 
     return level

@@ -33,7 +33,7 @@ class Limits:
 
 LIMITS = Limits()
 # Relative error of SciPy's gammaln, of logarithms, and of their sums, with room.
-BETA_RELATIVE_ERROR = 16 * UNIT
+BETA_RELATIVE_ERROR = 16 * UNIT  # slack: a_limit_at_every_number_of_trials
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:
@@ -52,6 +52,8 @@ def tail_above(most: int, trials: int, rate: float) -> float:
     log_first, error = log_binomial(trials, rate, q, np.array([most]), 4.0)
     total, term, at, steps = 1.0, 1.0, most, 0
     while at > 0:
+        # same: max -> min: Safe: the ratio at k = 0 is 0, and so is each term from there on. The
+        # slack counts more steps.
         k = np.arange(at, max(at - LIMITS.tail_terms, 0), -1, dtype=float)
         ratios = k * q / ((trials - k + 1) * rate)
         terms = term * np.cumprod(ratios)
@@ -64,7 +66,7 @@ def tail_above(most: int, trials: int, rate: float) -> float:
             total += term * last / (1 - last)
             break
     # A term errs by 6 units for each ratio before it, and the sum by one for each term.
-    slack = (steps + 16) * 8 * UNIT
+    slack = (steps + 16) * 8 * UNIT  # slack: the_chance_of_as_many_correct_guesses/a
     first = max(math.exp(float(log_first[0] + error[0])), LIMITS.least_tail)
     return min(first * total * (1 + slack), 1.0)
 
@@ -83,10 +85,12 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
     if count >= trials:
         return 1.0
     if not count:  # (1 - p)^n = chance
+        # slack: a_limit_without_an_error
         return min(-math.expm1(math.log(chance) / trials) * (1 + 16 * UNIT), 1.0)
     limit = float(betaincinv(count + 1, trials - count, 1 - chance))
     if not 0 < limit < 1:
         limit = count / trials
+    # slack: counted
     step = 16 * UNIT * limit  # first step of a search that ends at the tail's bound
     below = limit * (1 - 2.0**-20) if tail_above(count, trials, limit) <= chance else limit
     while tail_above(count, trials, limit) > chance:
@@ -140,11 +144,13 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
     Source: Berk and Jones 1979; Moscovich and Nadler 2017.
     """
     if chance < LIMITS.exact_chance:
+        # slack: chances_of_all_counts_add_up_to_the_chance
         return np.arange(trials), chance / trials * (1 - 4 * UNIT)
     if trials > LIMITS.exact_trials:
         size = math.ceil(8 * math.sqrt(trials))
         places = (trials - 1) * np.sin(np.linspace(0, math.pi / 2, size)) ** 2
         counts = np.unique(np.append(np.rint(places).astype(np.int64), trials - 1))
+        # slack: chances_of_all_counts_add_up_to_the_chance
         return counts, chance / len(counts) * (1 - 4 * UNIT)
     return np.arange(trials), _equal_chance(trials, chance)
 

@@ -164,7 +164,7 @@ def _deviation(size: int, chance: float) -> float:
 
     ``chance``: probability of a larger deviation, on one side.
     """
-    return math.sqrt(-math.log(chance) / (2 * size)) * (1 + 16 * UNIT) + 4 * UNIT
+    return math.sqrt(-math.log(chance) / (2 * size)) * (1 + 16 * UNIT) + 4 * UNIT  # slack: counted
 
 
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:

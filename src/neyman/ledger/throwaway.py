@@ -28,9 +28,9 @@ class Throwaway(Ledger):
     throwaway = True
 
     def __init__(self, cap: object, *, currency: str = "zcdp", delta_cap: object = 0) -> None:
-        terms = account_terms(
-            "trial@1", "person", "replace-one", 1, currency, cap, delta_cap, ()
-        )  # refuses what `create` would refuse later
+        # Refuses what `create` would refuse later.
+        # same: 1, -> 2,: Only the currency and the caps of these terms are read.
+        terms = account_terms("trial@1", "person", "replace-one", 1, currency, cap, delta_cap, ())
         self._terms = currency, Fraction(terms["cap"]), Fraction(terms["delta_cap"])
         folder = private_folder("throwaway")
         super().__init__(folder.path / "ledger.db")

@@ -168,6 +168,6 @@ def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool
     ] + [most]
     # The half width covers the rounding of the middle and of itself.
     return [
-        (0.5 * (a + b), 0.5 * (b - a) * (1 + 8 * UNIT) + 8 * UNIT * b, False)
+        (0.5 * (a + b), 0.5 * (b - a) * (1 + 8 * UNIT) + 8 * UNIT * b, False)  # slack: counted
         for a, b in pairwise(ends)
     ]

@@ -116,6 +116,8 @@ class PersonalBudgets(Mechanism):
             raise ValueError(f"budget = {budget!r} must be one of {self.budgets!r}")
         if most is None or own >= most:
             return 1.0
+        # same: 0 -> 1: Both ends have 60 digits, and the rate differs only if a float lies between
+        # them.
         return below((exponential(own)[0] - 1) / (exponential(most)[1] - 1))
 
     def of(self, budget: float | Fraction) -> Mechanism:

@@ -94,12 +94,14 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     log_scale = a.log_scale + b.log_scale
     # Twice a float is exact. Another sum errs by a unit of itself.
     scale_units = 0.0 if b is a else abs(log_scale)
+    # slack: weights_of_a_convolution/a
     relative = (1 + a.relative) * (1 + b.relative) * (1 + (4 + scale_units) * UNIT) - 1
     sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
     if short * long <= work:
         charge(CALL + 0.4 * short * long)
         weight, roundings = direct_sums(*sorted((a.weight, b.weight), key=len))
+        # slack: weights_of_a_convolution/a
         relative += roundings * UNIT * (1 + relative)  # [ES-2]
     else:
         size = short + long - 1
@@ -111,6 +113,7 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
         weight = np.maximum(np.fft.irfft(product, n)[:size], 0.0)
         # Each radix-2 pass errs by at most a few units in the root mean square (Higham, Accuracy
         # and Stability of Numerical Algorithms, theorem 24.2); three transforms and a product.
+        # slack: weights_of_a_convolution
         growth = (24 * math.log2(n) + 16) * UNIT  # [ES-4]
         absolute += growth * float(np.linalg.norm(a.weight) * np.linalg.norm(b.weight))
     # Products that underflow are lost.
@@ -151,7 +154,7 @@ def _trim(a: Atoms) -> Atoms:
             tail=a.tail / total,
             absolute=a.absolute / total,
             log_scale=scale,
-            relative=a.relative + UNIT * sizes,
+            relative=a.relative + UNIT * sizes,  # slack: weights_of_another_scale
         )
         total = 1.0
     # A transform's rounding leaves noise at empty places. Drop it.

@@ -79,6 +79,8 @@ def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array
     value = np.where(inner, rest - deviance, ends)
     # n p and n q are rounded, by which a deviance moves by |x - n p| and |y - n q| units
     size = np.abs(value) + np.abs(x - n * p) + np.abs(y - n * q) + 64
+    # slack: the_number_of_successes, the_chance_of_as_many_correct_guesses/a,
+    # slack: delta_of_shuffled_binary_reports/a, delta_of_shuffled_binary_reports/b, a_binomial_law
     return np.array([value, (8 + 2 * epsilon) * UNIT * size])
 
 
@@ -100,7 +102,7 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     value = np.where(inner, rest - deviance, -n * math.log(2))
     # The deviance errs by at most 12 units of itself, and by 6 where one count is a twentieth.
     units = np.where(np.abs(u) < 0.9, 12.0, 8.0)
-    return value, units * UNIT * (np.abs(value) + 64)
+    return value, units * UNIT * (np.abs(value) + 64)  # slack: a_binomial_law_with_fair_coins
 
 
 def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:

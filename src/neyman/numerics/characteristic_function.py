@@ -80,7 +80,7 @@ def rounding(place: Array, weight: Array, u: Array) -> Array:
     2^-53: a wave errs by at most the phase's error, each doubling of the exponent adds three units
     of the phase, and a sum of n terms adds n units.
     """
-    units = (place.shape[-1] + 32 + 4 * math.log2(len(u) + 1)) * UNIT
+    units = (place.shape[-1] + 32 + 4 * math.log2(len(u) + 1)) * UNIT  # slack: a_sum_of_waves
     return units * np.multiply.outer((weight * np.abs(place)).sum(axis=-1), np.abs(u))
 
 
@@ -138,9 +138,11 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
         sums[first:end] = np.conj(chirp[: end - first]) * product[: end - first]
     norm = float(np.linalg.norm(weight)) * math.sqrt(n + block)
     # Three transforms and a product, as in `convolve` [ES-4].
-    transforms = (24 * math.log2(size) + 16) * UNIT * norm
+    transforms = (24 * math.log2(size) + 16) * UNIT * norm  # slack: counted
+    # slack: a_series_at_even_angles/a
     phases = (8 + 2 * abs(step) * (n * n + block * block + len(k) ** 2)) * UNIT
     error = transforms + phases * float(np.abs(weight).sum())
+    # slack: a_series_at_even_angles/a
     turning = 3 * UNIT * dot(np.abs(weight), k[:n])  # error of k times the angle
     far = max(abs(start), abs(start + count * step))
     return sums, np.full(count, error + turning * far)

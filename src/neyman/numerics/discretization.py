@@ -26,6 +26,7 @@ from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
 from neyman.numerics.operations import CALL, cells, charge
 
 ATOM_OPERATIONS = 100.0  # operations for each moved atom
+# slack: counted
 ATOM_ERROR = 64 * UNIT  # error of the few operations on each atom [DI-3]
 
 
@@ -67,6 +68,7 @@ def _gather_weights(
     start = int(index.min())
     cells(int(index.max()) - start)
     total = np.bincount(index - start, weights=weight)
+    # slack: many_masses_at_one_place
     relative = float(np.max(dots.relative)) + ATOM_ERROR + (len(index) + terms) * UNIT
     return Atoms(Fraction(step), Fraction(0), start, total, dots.log_scale, dots.tail, relative)
 
@@ -79,6 +81,7 @@ def spread(dots: Discretization, step: float) -> Atoms:
     up = -np.expm1(-inside) / -np.expm1(-step)
     # Moving more weight up than its share only increases delta. The distance from the place
     # below errs by the rounding of both.
+    # slack: the_share_of_a_mass_that_moves_up
     up = np.minimum(up * (1 + ATOM_ERROR) + UNIT * (2 * np.abs(dots.loss) / step + 1), 1.0)
     index = low.astype(np.int64)
     weight = np.concatenate(
@@ -118,8 +121,10 @@ def contract(dots: Discretization, step: float) -> Atoms:
         high = p_low * -np.expm1(b - loss[lower]) + p_up * -np.expm1(b - loss[upper])
         high /= -np.expm1(-gap)
     # Moving less weight up than its share (rounding) only lowers delta.
+    # slack: two_masses_that_are_mixed
     error = ATOM_ERROR + UNIT * (np.abs(a) + np.abs(b) + 1) / np.minimum(gap, 1.0)
     with np.errstate(over="ignore"):
+        # slack: counted
         error += 8 * terms * UNIT * np.exp(8 * step)  # error of their place [DI-3]
     with np.errstate(invalid="ignore"):
         high -= (p_low + p_up) * error

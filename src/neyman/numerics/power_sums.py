@@ -62,7 +62,14 @@ def power_sums(
     if len(value) == 1:
         loss = np.array([count * value[0]])
         return Discretization(
-            loss, np.ones(1), tilt, tilt * float(loss[0]), 0.0, 4 * UNIT, count * place
+            loss,
+            np.ones(1),
+            tilt,
+            tilt * float(loss[0]),
+            0.0,
+            # slack: counted
+            4 * UNIT,
+            count * place,
         )
     counts = _window(value, p, count, tilt) if len(value) == 2 else simplex(count, len(value))
     log_weight = np.full(len(counts), float(slow(np.array([count]))[0]))
@@ -78,8 +85,11 @@ def power_sums(
     scale = float(exponent.max())
     weight = np.exp(exponent - scale)
     # D errs by a few units of itself and of |k - y|, its slope in log p.
+    # same: > LEAST_WEIGHT -> >= LEAST_WEIGHT: A weight of exactly the least one may stay or be
+    # counted in the tail.
     mask = weight > LEAST_WEIGHT
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
+    # slack: counted; sums_of_a_loss_with_two_values/a, sums_of_a_loss_with_two_values/b
     error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)  # [ES-1]
     tail = LEAST_WEIGHT * float(np.count_nonzero(~mask))
     if len(value) == 2:  # tails of the second value's count k, below and above the window
@@ -90,6 +100,7 @@ def power_sums(
     loss = total[order] * unit
     most = float(np.abs(counts[mask] * np.abs(index)).sum(axis=1).max()) * abs(unit)
     exact = index.dtype.kind == "i"  # whole numbers have exact sums
+    # slack: sums_of_a_loss_with_two_values
     wrong = count * place + 2 * UNIT * most * (1 if exact else len(value) + 1)
     return Discretization(loss, weight[order], tilt, scale, tail, error[mask][order], wrong)
 
@@ -100,16 +111,20 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
         weight = np.multiply.outer(longest.weight, other.weight).ravel()
+        # same: > LEAST_WEIGHT -> >= LEAST_WEIGHT: A weight of exactly the least one may stay or be
+        # counted in the tail.
         mask = weight > LEAST_WEIGHT
         first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (longest, other))
         log_scale = longest.log_scale + other.log_scale
+        # slack: atoms_of_a_sum
         relative = np.add.outer(first, second).ravel() + (2 + abs(log_scale)) * UNIT
         sums = float(longest.weight.sum()), float(other.weight.sum())
         tail = longest.tail * (sums[1] + other.tail) + other.tail * sums[0]
         tail = tail * (1 + 1e-9) + LEAST_WEIGHT * float(np.count_nonzero(~mask))
         loss, weight, relative = loss[mask], weight[mask], relative[mask]
         order = np.argsort(loss, kind="stable")
-        place = longest.place + other.place + UNIT * float(np.max(np.abs(loss)))
+        # slack: atoms_of_a_sum
+        place = longest.place + other.place + UNIT * float(np.abs(loss).max())
         longest = Discretization(
             loss[order], weight[order], tilt, log_scale, tail, relative[order], place
         )

@@ -62,11 +62,15 @@ def exp_up(value: float) -> float:
     """
     if value == -math.inf:
         return 0.0
+    # slack: chances_that_the_rest_does_not_explain/a, chances_that_the_rest_does_not_explain/d,
+    # slack: powers_of_e_of_a_logarithm_that_is_rounded
     return min(up(math.exp(min(value, 0.0) * (1 - 2 * UNIT))), 1.0)
 
 
 def exp_down(value: float) -> float:
     """Return a lower bound on the probability e^value, allowing for one rounding of ``value``."""
+    # slack: chances_that_the_rest_does_not_explain/b, chances_that_the_rest_does_not_explain/c,
+    # slack: powers_of_e_of_a_logarithm_that_is_rounded
     return down(math.exp(min(value, 0.0) * (1 + 2 * UNIT)))
 
 
@@ -86,6 +90,7 @@ def log_complement(low: float, high: float) -> tuple[float, float]:
 
     The bounds allow for 6 units of rounding.
     """
+    # slack: the_logarithm_of_what_is_left_of_one
     return (1 + 8 * UNIT) * _log_complement(high), (1 - 8 * UNIT) * _log_complement(low)
 
 

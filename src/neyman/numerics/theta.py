@@ -103,4 +103,4 @@ def rounding(sigma_squared: float, shift: int, z: Array) -> Array:
     sizes = sizes + np.abs(np.imag(z)) * shift / math.sqrt(sigma_squared) * 4
     if sigma_squared < LIMITS.narrow_sigma_squared:
         sizes = sizes + np.abs(np.imag(z)) * shift / sigma_squared * 4
-    return 8 * UNIT * (40 + sizes)
+    return 8 * UNIT * (40 + sizes)  # slack: k_of_the_discrete_gaussian

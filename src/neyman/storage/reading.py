@@ -58,6 +58,7 @@ def read_file(
     with open_file(path, links=links) as file:
         size = os.fstat(file.fileno()).st_size
         # A read allocates the memory that it asks for, even if there is less to read.
+        # same: 1 -> 2: A content of size + 1 bytes is refused already.
         content = file.read(size + 1) if size <= most else None
     if content is None or len(content) > size:
         what = f"it has more than {most:,} bytes" if size > most else "it is being written"

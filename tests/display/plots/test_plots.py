@@ -16,8 +16,8 @@ from scipy.special import ndtr, ndtri
 
 import neyman as ny
 from neyman.cli.demo.midwest import write_plan
+from neyman.display import figures as plots
 from neyman.display.plots import direct_labels as lines
-from neyman.display.plots import figures as plots
 
 matplotlib.use("agg")
 MU = 0.5

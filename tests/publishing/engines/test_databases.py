@@ -40,7 +40,7 @@ from test_row_expressions import a_plan as expression_plan
 from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.ledger import ChargedError, LedgerError
 from neyman.publishing import DataError, as_source, close_table, open_table, prepared, row_count
 from neyman.publishing.engines.backends import fetched

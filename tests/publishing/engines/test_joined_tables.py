@@ -16,7 +16,7 @@ from joined_plans import counted, plain
 from typer.testing import CliRunner
 
 from neyman import Ledger, check_data
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.publishing import DataError, Plan, PlanError, verify
 from plans import SMALL, release
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import neyman as ny
 from neyman import Ledger
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.publishing import (
     DataError,
     PlanError,

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.publishing import threshold, verify
 
 BASE: dict[str, Any] = {

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from function_calls import function_calls
 from neyman import Ledger
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.publishing import SIGNATURE, Plan, PlanError, SignatureError, sign, verify
 from plans import release
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli.main import app
+from neyman.cli import app
 from neyman.publishing import synthesize
 
 PAIRS = [("age", "edu"), ("edu", "income"), ("income", "region"), ("age", "sex")]

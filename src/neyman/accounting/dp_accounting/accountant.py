@@ -119,4 +119,4 @@ class NeymanAccountant(PLDAccountant):
             return Bound(abs(low), abs(high))
         # The mass of one part errs by one unit, a logarithm by 2, a product and a sum by one each,
         # and expm1 by 2: 7 units.
-        return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0))
+        return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0))  # slack: counted

@@ -245,6 +245,7 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     """
     index = np.arange(first, first + len(delta))
     # A mass errs by a few units of its two terms. Telescoped, these are n units of delta [DI-5].
+    # slack: delta_of_a_pair_that_is_tabulated
     delta = np.minimum(np.minimum.accumulate(delta) * (1 + 24 * len(delta) * UNIT), 1.0)
     mass = _masses(index, step, delta, 1.0)
     while not (good := mass >= 0).all():
@@ -319,7 +320,7 @@ def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) 
     def delta(epsilon: Array) -> Array:
         highest = np.max([p.log_deltas(epsilon)[1] for p in above], axis=0)
         # exp errs by 2 units, which are among the 24 of `_connect_dots`.
-        return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))
+        return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))  # slack: counted
 
     low, high = _window(delta, step, tail)
     return _connect_dots(low, step, delta(np.arange(low, high + 1) * step))

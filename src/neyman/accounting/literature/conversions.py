@@ -175,7 +175,7 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
         slope = (1 + 2 * d) * rho - epsilon - math.log1p(1 / d)
         # A term errs by at most 6 units with rho and far, and three sums by one each: 9 units. The
         # others cover the crossing's place, which rounds f - g.
-        return value - 32 * UNIT * size, slope
+        return value - 32 * UNIT * size, slope  # slack: counted
 
     left, right = more * (1 - 1e-4), more * (1 + 1e-4)
     (f, down), (g, rise) = tangent(left), tangent(right)
@@ -185,6 +185,7 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
     place = (g - f + (-rise) * width) / (down - rise)
     # The crossing is between; slopes err by at most 8 units of their terms (the logarithm of
     # 1 / d is below 40), over at most the width. The difference of two near floats is exact.
+    # slack: counted
     error = 64 * UNIT * width * (abs(down) + rise + (1 + 2 * right) * rho + epsilon + 40)
     return 0 <= place <= width and f + down * place - error > 0
 
@@ -213,10 +214,12 @@ def _log_inverse(delta: Number) -> float:
 
 
 def _around(value: float, method: str) -> Bound:
+    # slack: sums_and_products_of_numbers_that_are_rounded
     return Bound(value * (1 - 32 * UNIT), value * (1 + 32 * UNIT), "upper", method)
 
 
 def _sum(terms: tuple[float, ...], method: str) -> Bound:
     """Return bounds on max(0, sum of terms). Each term is accurate to a few rounding units."""
+    # slack: sums_and_products_of_numbers_that_are_rounded
     value, slack = math.fsum(terms), 32 * UNIT * math.fsum(map(abs, terms))
     return Bound(max(value - slack, 0.0), max(value + slack, 0.0), "upper", method)

@@ -95,7 +95,7 @@ def _moments(loss: Loss) -> _Moments:
     rounding = max(float(loss.mgf_rounding(np.array([z]))[0]) for z in circle)
     # Two sums and a product: 4 units of K's terms. A power of e, the wave, whose angle errs by 32
     # units, a product, and a sum of 16: 42. They count twice below, so for 128 units and more.
-    rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + LIMITS.largest_k)
+    rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + LIMITS.largest_k)  # slack: counted
     values: list[float] = []
     errors: list[float] = []
     for j in range(LIMITS.cumulants + 1):
@@ -166,6 +166,9 @@ def fourth_moment(losses: Composition, mean: float) -> float:
         m = _moments(loss)
         most = [abs(v) + e for v, e in zip(m.values, m.errors, strict=True)]
         # Minkowski: from about the center to about the mean, which is at most most[1] away.
+        # same: - most -> + most: Safe: most[1] is the rounding of a centered mean. Its square,
+        # times 12 m_2, is below the 4 m_4^(3/4) most[1] that Minkowski's inequality adds in the
+        # same line.
         second = max(m.values[2] - m.errors[2] - most[1] ** 2, 0.0)
         excess.append(n * ((most[4] ** 0.25 + most[1]) ** 4 - 3 * second**2))
         square.append(n * most[2])
@@ -173,6 +176,6 @@ def fourth_moment(losses: Composition, mean: float) -> float:
         sizes.append(n * abs(m.center))
         off += n * most[1]
     # Each product errs by one unit, and the exact sum by one when it is rounded.
-    off += abs(math.fsum(places)) + 8 * UNIT * math.fsum(sizes)
+    off += abs(math.fsum(places)) + 8 * UNIT * math.fsum(sizes)  # slack: counted
     central = max(math.fsum(excess) + 3 * math.fsum(square) ** 2, 0.0)
     return (central**0.25 + off) ** 4 * (1 + 1e-12)

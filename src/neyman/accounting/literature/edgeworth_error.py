@@ -81,6 +81,7 @@ def _transform_difference(
     # phi: t is rounded, which moves it by |phi'| u t <= u t; three terms of the exponent err by 3
     # units of themselves, its power by 4. The normal distribution alike. Where terms of the
     # expansion are far above 1 they are most of the distance, to which 1e-9 of itself is added.
+    # slack: counted
     rounding = 2 * error + 2 * error[0] + 8 * UNIT * (8 + t * t + np.abs(k) + u * abs(mean))
     gap = phi - expansion
     gap[0] = 0.0

@@ -295,6 +295,7 @@ def _ball(ask: _Question) -> Methods:
     k = 2 * d
     moved = max(
         bayes_risk(n, k, a) / (1 - 1 / k)
+        # same: * d -> / d: Safe: a smaller lower bound, since 4 / d is at most 4 d.
         + 4 * d * moved_error(n, k, a, g.chi_square) / (n + k * a) ** 2
         for a in priors(n, k)
     )
@@ -321,6 +322,8 @@ def _histogram(ask: _Question) -> Methods:
     g, n, k = ask.guarantee, ask.n, ask.categories
     moved = max(2 * (1 - 1 / k) * moved_error(n, k, a, g.chi_square) for a in priors(n, k))
     largest = max(min(n // max(k // 2, 1), 10**7), 1)
+    # same: 60 -> 61: Each size gives a bound. Which sizes are tried changes the largest of them by
+    # less than the grid resolves.
     sizes = np.unique(np.geomspace(1, largest, 60).astype(np.int64)).astype(float)
     # k // 2 pairs of categories with `size` records each, all in one category of the pair.
     pair = float(np.max(sizes**2 / 4 * g.affinity(sizes)))

@@ -186,7 +186,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
         more = float(betainc(size + 1.0, n - size, share)) * UP if size < n else 0.0
         gain = (share * PACKING_DISTANCE / 2) ** 2
         for i, success in enumerate((packing_success, fano_success)):
-            error = gain * (1 - success(guarantee, count, size) - more - 4 * UNIT)
+            error = gain * (1 - success(guarantee, count, size) - more - 4 * UNIT)  # slack: counted
             best[i] = max(best[i], error * DOWN)
     return best[0], best[1]
 
@@ -340,6 +340,7 @@ def two_spread(n: int, alpha: float) -> float:
     # Nine values of log gamma, each at most n + 2 alpha times its logarithm, of 5 units, and 8
     # sums.
     slack = (
+        # slack: counted
         64 * UNIT * (n + 2 * alpha) * math.log(n + 2 * alpha + 2) + OPTIMALITY_LIMITS.rounding_share
     )
     mass = np.exp(_log_mass(both, n, alpha, alpha)).max(axis=0)

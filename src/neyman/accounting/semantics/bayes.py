@@ -202,6 +202,15 @@ def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attac
     top = f.exact_pure()
     tails = [t if top > e else (-math.inf, -math.inf) for t, e in zip(tails, exact, strict=True)]
     if attacker == "knows-the-rest":
+        # slack: chances_that_the_rest_does_not_explain/a; chances_that_the_rest_does_not_explain/b
+        # same: 1 - 2 * UNIT -> (1): exp_up covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
+        # same: * UNIT), -> * 0.0),: exp_up covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
+        # same: 1 + 2 * UNIT -> (1): exp_down covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
+        # same: * UNIT)) -> * 0.0)): exp_down covers it: float(e) and t - e round by half a float
+        # each, and 2 units of the sum are at least one float.
         less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
         tails = [(t[0] - e[1], t[1] - e[0]) for t, e in zip(tails, less, strict=True)]
     return [_probability(f, t, method) for t in tails]
@@ -258,7 +267,7 @@ def posterior_chance(
     factor = q * (1 - p) / ((1 - q) * p)
     near = Fraction(exact_log(factor))
     # A logarithm of an exact number errs by 2 units, and a sum with it by one.
-    slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
+    slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)  # slack: counted
     if claim == "record":
         f = _replacement(guarantee)
         groups = [f.directions]
@@ -268,7 +277,7 @@ def posterior_chance(
     ends = [max(near - slack, Fraction(0)), near + slack]
     (_, high), (low, _) = _curve_tails(f, ends, groups)
     share = exact_log(p / q)
-    size = 8 * UNIT * (1 + abs(share))
+    size = 8 * UNIT * (1 + abs(share))  # slack: counted
     return _probability(f, (low + share - size, high + share + size), f.method)
 
 
@@ -316,7 +325,7 @@ def membership_success(guarantee: Described, prior: float | Fraction = Fraction(
         f, p = f.inverse(), 1 - p
     epsilon = exact_log((1 - p) / p)
     # The logarithm errs by 2 units of itself, and delta falls by less than epsilon rises.
-    slack = Fraction(4 * UNIT * epsilon)
+    slack = Fraction(4 * UNIT * epsilon)  # slack: counted
     delta = f.delta(max(epsilon, 0.0))
     if f.exact_pure() <= Fraction(epsilon) - slack:  # no output outweighs the prior
         slack = Fraction(0)
@@ -411,6 +420,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
         gap = at[:, None] - h
         # Epsilon and the gap are rounded, which is divided by the gap. Both logarithms err by 2
         # units, and the difference by one. If log delta is not the larger one, the bound is 1.
+        # slack: counted
         error = 4 * UNIT * (at[:, None] + np.abs(h)) / gap + 8 * UNIT * (4 + np.abs(above))
         return above - np.log(-np.expm1(-gap)) + error
 
@@ -449,7 +459,7 @@ def _beneath(
     slope = np.abs(high[0] - low[2]) / (h[2] - h[0])
     # Logarithms and powers: 4 units of each. A u errs by 2 units, which moves a chord by the slope
     # times that; and so does 1 - u, which at the least value is 1 / (1 + slope).
-    size = 64 * UNIT * (4 + np.abs(unit) + np.abs(h[1]) + e) * (1 + slope)
+    size = 64 * UNIT * (4 + np.abs(unit) + np.abs(h[1]) + e) * (1 + slope)  # slack: counted
     low, high = (np.exp(np.minimum(v - unit, 700.0)) for v in (low - size, high + size))
     u = np.exp(h - e)
     (ab, bc), far = (u[1] - u[0], u[2] - u[1]), 1 - u
@@ -462,7 +472,7 @@ def _beneath(
     sure = np.isfinite(steep) & np.isfinite(flat) & (x > 0) & (x >= flat)
     best = np.max(np.where(sure, np.log(np.maximum(x, 1e-300)) + unit, -np.inf), 1)
     # A dozen sums, products, and quotients, a logarithm, and a sum: 20 units.
-    return best - 64 * UNIT * (4 + np.abs(best))
+    return best - 64 * UNIT * (4 + np.abs(best))  # slack: counted
 
 
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
@@ -476,6 +486,8 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
     if only and only.quadratic and only.exact_rho and all(part == (only, 1) for part in parts):
         rho = only.exact_rho
         exact = [-float(max(e - rho, Fraction(0)) ** 2 / (4 * rho)) for e in epsilons]
+        # slack: chances_that_a_belief_grows, chances_that_the_rest_does_not_explain/c;
+        # slack: chances_that_a_belief_grows, chances_that_the_rest_does_not_explain/d
         return [(v * (1 + 4 * UNIT), v * (1 - 4 * UNIT)) for v in exact]
     at = np.array([float(e) for e in epsilons])
     most = max(c.rho for c in pairs)
@@ -492,7 +504,8 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
             k: Array = np.real(c.log_mgf(flat))
             error = sum((n * loss.mgf_rounding(flat) for loss, n in c.parts), np.zeros(len(flat)))
             # A product and a sum for each part; below, two products and a difference.
-            each.append(k + error + 16 * UNIT * (1 + len(c.parts)) * np.abs(k))
+            each.append(k + error + 16 * UNIT * (1 + len(c.parts)) * np.abs(k))  # slack: counted
+        # slack: counted
         return np.max(each, axis=0).reshape(z.shape) - z * at[:, None] * (1 - 8 * UNIT)
 
     high = np.minimum(_row_minima(value, np.sort(first, axis=1))[0], 0.0)

@@ -417,13 +417,19 @@ class AtMost(PlanBudget):
                 "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
                 "combinations) cannot be held against a power; give the budget as zcdp"
             )
+        # same: 1 -> 2: The next float towards 2 is the next float towards 1.
         level = math.nextafter(float(self.level), 1)  # at or above the exact level
         if Fraction(spent.power(level).upper) > self.power:
             return False
+        # same: .upper -> .lower: Safe: a smaller epsilon asks for no larger delta. Both ends of a
+        # Gaussian curve differ by rounding.
         far = self.tradeoff().epsilon(LIMITS.least_level).upper
+        # same: > 2 -> >= 2: Safe: equality is refused. No curve was found whose upper end is
+        # exactly this float.
         if spent.delta(far).upper > 2 * LIMITS.least_level:
             return False
         reached, allowed = self._everywhere(spent)
+        # same: <= allowed -> < allowed: Safe: equality of two rounded numbers is refused.
         return bool(np.all(reached <= allowed))
 
     def excess(self, mechanism: Described) -> float | None:
@@ -431,13 +437,17 @@ class AtMost(PlanBudget):
         spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             return None
+        # same: .upper -> .lower: It steers a search, whose answer admits() decides.
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
 
     def excess_elsewhere(self, mechanism: Described) -> float:
         """Estimate log(spent / allowed) of the other checks of `admits`: other levels and delta."""
         spent = _spent(mechanism)
+        # same: .upper -> .lower: Safe: a smaller epsilon asks for no larger delta. Both ends of a
+        # Gaussian curve differ by rounding.
         far = self.tradeoff().epsilon(LIMITS.least_level).upper
         reached, allowed = self._everywhere(spent)
+        # same: .upper -> .lower: It steers a search, whose answer admits() decides.
         beyond = spent.log_delta(far).upper - math.log(2 * LIMITS.least_level)
         return max(beyond, float(np.log(np.max(reached / allowed))))
 
@@ -450,6 +460,8 @@ class AtMost(PlanBudget):
         """
         mu = self.mu
         # From this level on 1.01 G is above 1.
+        # same: ndtri(1 / LIMITS.rounding_factor) - mu -> (ndtri(1 / LIMITS.rounding_factor)): Safe:
+        # more levels are compared.
         top = float(ndtr(ndtri(1 / LIMITS.rounding_factor) - mu))
         ends = -float(ndtri(LIMITS.least_level)) + 0.3, -float(ndtri(top)) - 0.3
         z = np.linspace(*ends, LIMITS.lines)

@@ -56,5 +56,6 @@ def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) 
 def _splits(epsilon: Fraction, most: float | Fraction) -> list[tuple[Fraction, Fraction]]:
     """Return pairs (h, epsilon - h) for h on an even grid, and h = ``most`` if it is smaller."""
     first = [epsilon * k / EPSILON_SPLITS for k in range(EPSILON_SPLITS + 1)]
+    # same: < epsilon -> <= epsilon: The split (epsilon, 0) is in the list already.
     first += [Fraction(most)] if most < epsilon else []
     return [(h, epsilon - h) for h in first]

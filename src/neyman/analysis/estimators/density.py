@@ -109,7 +109,8 @@ def histogram(
             tail = miss / parts / 2
             ends = least_rate(np.minimum(low, most), most, tail), largest_rate(high, least, tail)
         # Both quotients and the width are rounded.
-        lower = np.clip(ends[0], 0, 1) / widths * (1 - 4 * UNIT)
+        lower = np.clip(ends[0], 0, 1) / widths * (1 - 4 * UNIT)  # slack: counted
+        # slack: counted
         return fixed(lower), fixed(np.clip(ends[1], 0, 1) / widths * (1 + 4 * UNIT))
 
     error = np.sqrt(share * (1 - share) / total + (deviation / total) ** 2) / widths

@@ -228,6 +228,8 @@ def _of_unknown_size(
         share = miss / ((7 if sampled else 4) if centered else (3 if sampled else 2))
         margin = normal_half_width(noise.sigma / of_number, share) + 0.5
         least, most = math.ceil(records - margin), math.floor(records + margin)
+        # same: < 2 -> <= 2: Safe: with at least 2 records for certain the interval is infinite, and
+        # so wider.
         if least < 2:
             unknown = np.full((size, size), math.inf)
             return fixed(-unknown), fixed(unknown)

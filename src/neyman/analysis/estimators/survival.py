@@ -358,6 +358,7 @@ class _SurvivalCounts:
             # The factors cover the roundings of a quotient and of a product.
             lower = np.where(first > most_events, (first - most_events) / first, 0.0)
             upper = np.where(most > least_events, (most - least_events) / most, 0.0)
+            # slack: counted
             lower, upper = lower * (1 - 8 * UNIT), upper * (1 + 8 * UNIT)
         upper = np.where(least_events > 0, upper, 1.0)
         return _monotone_ends(np.cumprod(lower, dtype=float), np.cumprod(upper, dtype=float))

@@ -182,6 +182,7 @@ class GoodnessOfFitTest:
         least = self._statistic(noisy[None, :])[0] * (1 - LIMITS.tie_share)
         larger, left = 0, self.simulations
         while left:
+            # same: 1 -> 2: The number of simulations per block of memory; their sum is the same.
             some = min(left, max(1, LIMITS.piece_counts // size))
             counts = rng.multinomial(self.n, shares, some)
             noise = rounded_gaussian(self.mechanism.sigma_squared, some * size, bits)

@@ -66,7 +66,7 @@ class SimulatedPower:
 
     @property
     def _miss(self) -> float:
-        return (1 - self.confidence) / 2 * (1 - 2 * UNIT)
+        return (1 - self.confidence) / 2 * (1 - 2 * UNIT)  # slack: counted
 
     def __repr__(self) -> str:
         low, high = directed(self.lower, 3, up=False), directed(self.upper, 3, up=True)

@@ -97,6 +97,8 @@ def careful_error(size: int, grid: int) -> float:
 
 def _careful_margin(size: int, grid: int) -> float:
     """Return a margin for a row's norm, in units: for rounding of entries and of the first norm."""
+    # same: 1 + -> 2 +: Safe: the stated limit of the rounding of a row is larger, and so are
+    # intervals.
     return 0.5 * size**0.5 * (1 + 1.01 * grid / LIMITS.careful_units) + 1.0
 
 

@@ -68,7 +68,7 @@ def _spent(known: Composition, a: Array) -> Array:
     """Return upper bounds on (a - 1) D_a, from K or from rho: K is inaccurate near a = 1."""
     with np.errstate(invalid="ignore"):
         # Three products and a difference: 4 units.
-        by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)
+        by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)  # slack: counted
     return np.fmin(loss_moment(known, a), by_rho)
 
 

@@ -50,6 +50,7 @@ def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[A
             limit = np.where(a == 1, np.exp(ly) * up + np.exp(my) * down, np.maximum(up, down))
             value = np.where(special, limit, value)
         size = np.abs(np.minimum(ly, my)) + np.abs(np.minimum(lx, mx))
+        # slack: the_moment_of_a_binary_pair
         return value, 16 * UNIT * (1 + (z + 2) * (size + 1)), share
 
 
@@ -87,6 +88,7 @@ class _Asked:
     def of(ways: tuple[Ceiling, Ceiling], ahead: Array, behind: Array) -> _Asked:
         """Return the orders with the bounds of both ceilings, rounded up."""
         allowed = [way.allowed(a) for way, a in zip(ways, (ahead, behind), strict=True)]
+        # slack: a_ceiling_lies_on_its_side
         return _Asked(ahead, behind, np.concatenate(allowed, axis=1) * (1 + 8 * UNIT))
 
 
@@ -254,6 +256,7 @@ class Region:
             # 1 / gap or size, err by 2 units, and their sums by one.
             # `intercept` adds two sums and a power, and `_log_delta_over` a share of 6 units and a
             # logarithm.
+            # slack: tangents_of_the_best_order
             rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
         known &= np.isfinite(slope) & (rounding < 1)
         none = -math.inf
@@ -261,6 +264,7 @@ class Region:
             np.where(known, ly, 0.0),
             np.where(known, lx, none),
             np.where(known, slope, none),
+            # slack: counted
             np.where(known, rounding, 8 * UNIT),  # the line y = 1
         )
 
@@ -310,6 +314,7 @@ def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, flo
     # If log(1 - 1/a) would cancel, compute it from a - 1: it errs by at most 15 units.
     edge = np.where(a < 1.1, -np.log1p(1 / (a - 1)), np.log1p(-1 / a))
     value = tau - (a - 1) * epsilon + a * edge - np.log(a - 1)
+    # slack: delta_of_one_order
     value = value + 8 * UNIT * (tau + (a - 1) * abs(epsilon) + a * np.abs(edge) + 4)
     best = int(np.argmin(value))
     return min(float(value[best]), 0.0), float(tau[best] - a[best] * (epsilon - edge[best]))

@@ -73,6 +73,7 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
     def rounding(z: float) -> float:
         at = np.array([z])
         each = math.fsum(n * float(loss.mgf_rounding(at)[0]) for loss, n in c.parts)
+        # slack: the_divergence_of_a_gaussian_pair/a
         return each + 16 * UNIT * (1 + len(c.parts)) * abs(k(z))
 
     def proven() -> float:
@@ -117,8 +118,10 @@ def slope_at_zero(c: Composition) -> Interval:
             each = (value[0] - value[1]) / (2 * r * SLOPE_SHARES)
             away = float(WEIGHTS @ each)
             # Differences, quotients, and a sum of six terms; then the last sum.
+            # slack: counted
             rounding = error.sum(axis=0) / (2 * r * SLOPE_SHARES) + 8 * UNIT * np.abs(each)
             slack = float(np.abs(WEIGHTS) @ rounding) + most * REMAINDER_FACTOR
+            # slack: counted
             return mean + away, slack * (1 + 1e-12) + 4 * UNIT * (abs(mean) + abs(away))
         r /= 4
     return 0.0, math.inf
@@ -135,7 +138,7 @@ def log_moment(c: Composition, z: float) -> Interval:
         each = math.fsum(n * float(part.mgf_rounding(at)[0]) for part, n in c.parts)
     if not (math.isfinite(k) and each < 0.5):  # no finite loss has mass, or an overflow
         return -math.inf, -math.inf if k == -math.inf else math.inf
-    error = -math.log1p(-each) + 16 * UNIT * (1 + len(c.parts)) * abs(k)
+    error = -math.log1p(-each) + 16 * UNIT * (1 + len(c.parts)) * abs(k)  # slack: open
     return math.nextafter(k - error, -math.inf), math.nextafter(k + error, math.inf)
 
 
@@ -145,9 +148,10 @@ def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
         k = np.real(c.log_mgf(z))
         away = k - z * mean
         error = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
+        # slack: a_variance_from_k_at_small_orders
         error = error + 16 * UNIT * ((1 + len(c.parts)) * np.abs(k) + np.abs(z * mean))
         value = np.expm1(away)  # to 2 units
-        error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)
+        error = np.expm1(error) * (1 + value) * 1.001 + 4 * UNIT * np.abs(value)  # slack: counted
     known = np.isfinite(value) & np.isfinite(error)
     return np.where(known, value, math.inf), np.where(known, error, math.inf)
 

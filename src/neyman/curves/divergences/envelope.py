@@ -70,9 +70,10 @@ class Ceiling:
         and slope are reduced by 8 rounding units, because `allowed` rounds each 6 times.
         """
         orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
+        # slack: a_ceiling_lies_on_its_side
         values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
         rho, kl = below(bare.exact_rho), below(bare.exact_rho + bare.kl)
-        slope, top = below(bare.slope) * (1 - 8 * UNIT), above(bare.top)
+        slope, top = below(bare.slope) * (1 - 8 * UNIT), above(bare.top)  # slack: counted
         return Ceiling(rho, orders, values, slope, top, kl, below(bare.supremum))
 
     @staticmethod
@@ -87,6 +88,7 @@ class Ceiling:
         orders = {1.0, *(min(below(a), top) for a, _ in bare.corners)}
         others = known.parts if known is not None else ()
         normal = [(loss, n) for loss, n in others if isinstance(loss, GaussianLoss)]
+        # slack: a_ceiling_from_above
         rho += math.fsum(n * loss.rho for loss, n in normal) * (1 + 8 * UNIT)
         rest = Composition.of(p for p in others if p not in normal)
         trusted = trusted_rho(rest)
@@ -94,17 +96,20 @@ class Ceiling:
             orders.update((1 + np.geomspace(1e-3, added - 1, LIMITS.knot_orders)).tolist())
         places = np.array(sorted(orders))
         values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
+        # slack: a_ceiling_from_above; counted
         values, slope = values * (1 + 8 * UNIT), above(bare.slope) * (1 + 8 * UNIT)
         if not rest.parts:
+            # slack: counted
             kl = above(bare.exact_rho + bare.kl) + (rho - above(bare.exact_rho)) * (1 + 4 * UNIT)
             largest = above(bare.supremum) if not normal else math.inf
             return Ceiling(rho, places, values, slope, top, kl, largest)
         more = np.concatenate([[0.0], loss_moment(rest, places[1:])])
         if np.isfinite(trusted):
+            # slack: counted
             more = np.minimum(more, places * (places - 1) * trusted * (1 + 8 * UNIT))
         kl = trusted if len(places) == 1 else min(trusted, more[1] / (places[1] - 1))
-        kl = (above(bare.kl) + rho + kl) * (1 + 8 * UNIT)
-        more *= 1 + 8 * UNIT
+        kl = (above(bare.kl) + rho + kl) * (1 + 8 * UNIT)  # slack: counted
+        more *= 1 + 8 * UNIT  # slack: counted
         return Ceiling(rho, places, values, slope, top, kl, math.inf, trusted, more)
 
     @property
@@ -149,6 +154,7 @@ def trusted_rho(losses: Composition) -> float:
         partial = loss.infinite or loss.reverse().infinite
         if partial and not isinstance(loss, (FiniteLoss, OffLatticeLoss)):
             return math.inf
+    # slack: rho_of_a_sum_of_gaussian_losses
     return losses.rho * (1 + 8 * UNIT)  # [RB-7]
 
 
@@ -179,6 +185,7 @@ def loss_moment(losses: Composition, a: Array) -> Array:
         each = sum((n * np.where(e < 0.5, e / (1 - e), math.inf) for e, n in rounding), 0 * z)
     m, n = math.log1p(-losses.infinite), math.log1p(-losses.reverse().infinite)
     value = k + each + z * n - a * m
+    # slack: the_moment_of_a_gaussian_pair/a
     value = value + 16 * UNIT * (1 + len(losses.parts)) * (np.abs(k) + a * (abs(m) + abs(n)))
     return np.where(np.isfinite(value), np.maximum(value, 0.0), math.inf)
 
@@ -241,6 +248,7 @@ def below_ceiling(
         p, q = _linear(ceiling, left), _linear(ceiling, right)
         # Interpolation errs by 5 units of its rise, rho a (a - 1) by 3 of its size, and two sums
         # and the last product by one each. All terms are at least 0: 8 units of their sum.
+        # slack: counted
         good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not met
         if not (len(at) and rho):
             return good  # the ends decide for linear functions
@@ -254,7 +262,7 @@ def below_ceiling(
         worst = np.where(left == 1, (slope - rho) * (right - 1), worst)
         # The slope times a length errs by 7 units of g + q, interpolation of p and q by 6 of q, the
         # parabola by 4 of its size, and three sums by one each: 16 units of the largest terms.
-        worst = worst + 16 * UNIT * (g + q + rho * right * right)
+        worst = worst + 16 * UNIT * (g + q + rho * right * right)  # slack: counted
         again = (worst > 0) & good[at]
         if np.count_nonzero(again) > LIMITS.intervals:
             break

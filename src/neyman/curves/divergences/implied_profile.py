@@ -75,6 +75,7 @@ class ImpliedProfile(Profile):
         alone = Ceiling.above(bare)
         self._alone = Region(alone, alone, least) if felt.parts else self._regions[0]
         self._pure = ahead.largest
+        # slack: counted
         most = 1 - UNIT  # avoids log 0; `_mix_infinite_loss` moves bounds by at least 32 units
         self._infinite = min(known.infinite, most)
         self._missing = min(known.reverse().infinite, most)
@@ -87,12 +88,14 @@ class ImpliedProfile(Profile):
         if not self._infinite:
             return np.minimum(low, high), high
         m = math.log(self._infinite)
+        # slack: a_mass_of_infinite_loss_is_mixed_in
         slack = 8 * UNIT * (4 + abs(m) + abs(self._keep))
         high = np.minimum(np.logaddexp(m, self._keep + high) + slack, 0.0)
         return np.minimum(np.logaddexp(m, self._keep + low) - slack, high), high
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         shift = self._held - self._keep
+        # slack: an_epsilon_among_outcomes_that_both_can_produce
         slack = 8 * UNIT * (np.abs(epsilons) + abs(shift)) if shift else 0.0 * epsilons
         low = self._inner(epsilons + shift + slack)[0]
         low, high = self._mix_infinite_loss(low, self._inner(epsilons + shift - slack)[1])
@@ -169,6 +172,7 @@ class ImpliedProfile(Profile):
         levels = np.asarray(log_levels, float)
         shared = levels - self._held
         # `_held` errs by 2 units, the difference by one.
+        # slack: counted
         slack = 8 * UNIT * (1 + np.abs(np.maximum(levels, -1e300)) + abs(self._held))
         low, high = np.full(len(levels), -math.inf), np.zeros(len(levels))
         high[levels == -math.inf] = -math.inf
@@ -182,6 +186,8 @@ class ImpliedProfile(Profile):
             high[asked] = np.where(np.isfinite(odds), logs(np.minimum(odds, 1e300))[0], 0.0)
             high[asked] += slack[asked]
         lower = np.minimum(shared - slack, -1e-300)
+        # same: lower > - -> lower >= -: A level of exactly e^-log_level may be asked: _odds() has a
+        # value there.
         asked = lower > -LIMITS.log_level
         if asked.any():
             x = _odds(lower[asked])
@@ -214,6 +220,8 @@ class ImpliedProfile(Profile):
 
         region = self._regions[0]
         x = _search(region, _odds(np.array([min(max(level, -LIMITS.log_level), -0.1)])), score)
+        # same: logs(x)[0] -> logs(x)[1]: epsilon_near is a guess where a search begins: the answer
+        # is certified around any guess.
         ly, lx = logs(region.excluded(x)[0])[0], logs(x)[0]
         return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
 
@@ -294,7 +302,7 @@ def _log_delta_over(steep: RegionLine, flat: RegionLine, epsilon: Array) -> Arra
         # The share errs by 6 units, and the sum with `unit` by one of its size. Both lines allow
         # at least 256 units, in proportion to log y. The steep line's y is above half of the flat
         # line's y.
-        value = np.log(best) + unit + 16 * UNIT
+        value = np.log(best) + unit + 16 * UNIT  # slack: counted
     # If rounding errors dominate, the bound is trivial.
     return np.where(best > 0, np.minimum(np.nan_to_num(value, nan=0.0), 0.0), 0.0)
 

@@ -88,6 +88,7 @@ class EnvelopeLoss(Loss):
         # A few units of the exponent, or of its square if it is small.
         a = self.epsilon
         size = np.abs(z + 0.5) * a
+        # slack: k_of_the_envelope_of_a_bounded_range
         return 16 * UNIT * np.where(size < 1, size**2 + a * a, 4 + size + a)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -117,6 +118,7 @@ class EnvelopeLoss(Loss):
         share = (width[:, None] * NODE_WEIGHTS).ravel()
         log_total = math.log(2) + math.log(-math.expm1(-a))
         weight = np.exp((tilt + 0.5) * loss - a / 2 - log_total - scale) * share
+        # slack: nodes_of_the_envelope_of_a_bounded_range
         relative = 4 * UNIT * (abs(scale) + (abs(tilt) + 1) * a + 16) + 1e-15
         return Discretization(loss, weight, tilt, scale, 0.0, relative)
 
@@ -222,8 +224,10 @@ class BoundedRangeLoss(Part):
         near = (x + 1) * np.where(y < 1, y * y, 1 + y) + min(a * a, 1 + a)
         place = a * np.maximum(x, 1.0)
         tails = (x + 1) * np.abs(_tail(place)) * (2 + 2 * place) + np.abs(_tail(np.array([a])))
+        # same: np.maximum -> np.minimum: Covered by the other terms: |T(a x)| is at least e^(-2 a
+        # x), and 2 a x + 2 x e^(-2 a x) is above log(4 + x).
         far = 2 * place + np.log(4 + np.maximum(x, 1.0)) + tails
-        return 16 * UNIT * np.where(_is_near(a, x), near, far)
+        return 16 * UNIT * np.where(_is_near(a, x), near, far)  # slack: k_of_a_bounded_range
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         a = float(self.exact_epsilon) / 2

@@ -146,6 +146,7 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
     # A mass that rounding moves up is slightly too small under Q, and a mass moved down slightly
     # too large. A place errs by 2 relative units. The excess of `spread` is less than the unit per
     # atom that ``relative`` includes.
+    # slack: counted
     place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(total.points()[[0, -1]]).max()))
     relative = total.relative + (place if joint.side else 0.0)
     return replace(total, weight=weight, absolute=0.0, relative=relative)
@@ -174,6 +175,7 @@ def _shrunk(joint: ComposedLattice) -> float:
     atoms = _round_sum(joint, -1.0)
     total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
     # NumPy's pairwise sum errs by 40 units, a power by 2, and the other operations by one each.
+    # slack: counted
     return min(math.exp(-atoms.log_scale) / total, 1.0) * (1 - atoms.relative) * (1 - 64 * UNIT)
 
 
@@ -234,7 +236,7 @@ class LossBracket(Part):
     def mgf_rounding(self, z: Array) -> Array:
         # Half the distance of the ends at Re z, plus a unit for each end and the mean.
         low, high = self._ends(np.real(np.atleast_1d(z)).astype(float))
-        return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
+        return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))  # slack: counted
 
     def _ends(self, z: Array) -> tuple[Array, Array]:
         """Return a lower and an upper bound on K(z) for real z, shape (n,) each.

@@ -115,7 +115,7 @@ def law_under_q(inner: Loss, size: float) -> Base:
         log_qs.append(_log_q(t, atoms, place)[mask])
         size_of = abs(atoms.log_scale) + (abs(t) + 2) * float(np.abs(place).max())
         off = (abs(t) + 2) * atoms.drift  # a step that is not a float errs once for each place
-        relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of) + off)
+        relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of) + off)  # slack: open
         if atoms.tail:
             bottom, top = (float(first.offset) + step * x for x in (low, high))
             if high == math.inf and t < size:  # the largest loss, at most 1e9
@@ -168,6 +168,7 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     place = step * (x - 0.5 * shift)
     exponent = x * x / (2 * s2)
     log_total = math.log(float(np.exp(-exponent).sum()))
+    # slack: open
     units = (4 * exponent + 72) * UNIT  # NumPy's pairwise sum errs by 40
     lost = [(-1.0, -337.0, -math.inf, float(place[0]))]
     edge = float(x[-1])
@@ -188,7 +189,7 @@ def _(inner: OffLatticeLoss, size: float) -> Base:
     """Return the values with their masses."""
     value, log_p = np.array(inner.values), np.array(inner.log_p)
     # A value errs by 4 relative units, its log mass by 2 relative units, the difference by one.
-    units = 8 * UNIT * (1 + np.abs(log_p) + np.abs(value))
+    units = 8 * UNIT * (1 + np.abs(log_p) + np.abs(value))  # slack: open
     return Base(value, log_p - value, (), (), float(units.max()), 0, units)
 
 

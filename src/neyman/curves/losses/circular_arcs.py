@@ -104,12 +104,12 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
             return ()
         away, half = float(self.circumference / 2 - self.shift), self.arcs[1][1]
         log_mass = math.log(2 * half) - self.log_total - away**2 / 2
-        return (log_mass + 8 * UNIT * (8 + away**2),)
+        return (log_mass + 8 * UNIT * (8 + away**2),)  # slack: counted
 
     @property
     def relative(self) -> float:
         """Return a bound on the relative error of a density, from rounded slopes."""
-        return UNIT * (16 + math.fsum(m * m for m, _ in self.support))
+        return UNIT * (16 + math.fsum(m * m for m, _ in self.support))  # slack: counted
 
     @staticmethod
     def cut(m: float, half: float, size: float) -> float:

@@ -142,7 +142,7 @@ class Composition:
         total = sum([n * top for top, n in each], Fraction(0))
         if isinstance(total, float):  # some terms are floats, which were rounded up
             size = math.fsum([n * abs(float(top)) for top, n in each])
-            total += 4 * (len(each) + 2) * UNIT * size
+            total += 4 * (len(each) + 2) * UNIT * size  # slack: the_largest_loss_of_a_sum
         return total
 
     @property
@@ -158,6 +158,7 @@ class Composition:
     @property
     def log_top(self) -> float:
         """Return a lower bound on the log of the mass of the largest finite loss."""
+        # slack: the_largest_loss_of_a_sum
         return math.fsum([n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts])
 
     @cached_property
@@ -254,6 +255,7 @@ class Composition:
                         total[alive[~there]] += NEGLIGIBLE_K
                         alive = alive[there]
         # A product for each part, and a sum of len(parts) terms.
+        # slack: counted
         grown = np.minimum(grown + (len(self.parts) + 4) * UNIT * reach, 700.0 - size)
         factor = np.exp(size)
         error = np.where(grown < 1, factor * np.expm1(np.minimum(grown, 1.0)), np.exp(size + grown))

@@ -183,6 +183,7 @@ class DiscreteGaussianLoss(Loss):
         weight /= math.fsum(weight)
         step, first = self.shift / self.sigma_squared, self.shift**2 / (2 * self.sigma_squared)
         scale = float(self.log_mgf(np.array([tilt]))[0])
+        # slack: weights_of_a_discrete_gaussian_loss
         return Atoms(step, first, -high, weight, scale, tail=1e-147, relative=16 * UNIT)
 
     def _exponents(self, x: Array, center: Fraction) -> tuple[Array, Array]:
@@ -243,7 +244,7 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
     q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
     gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
     # Each sum errs by a unit per term. Log-probabilities move q by less than twice this error.
-    largest = float(gap.max()) + 8 * UNIT * (len(x) + reach)
+    largest = float(gap.max()) + 8 * UNIT * (len(x) + reach)  # slack: open
     return max(largest, _tail_mu(sigma_squared, shift, top))
 
 

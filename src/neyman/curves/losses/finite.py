@@ -32,6 +32,7 @@ from neyman.numerics.rounding import above, normal_quantile, up
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # largest epsilon of one release; it has no privacy
 
+# slack: counted
 PLACE_ERROR = 4 * UNIT  # relative error of a value: the log of an exact quotient errs by 2 units
 LEAST_LOG_MASS = -600.0  # log of the smallest mass that may be raised to powers
 
@@ -88,7 +89,7 @@ class _ValuesLoss(Loss):
     def _apart(self, k: int) -> tuple[Array, float]:
         """Return each value less the k-th, and a bound on the error beyond rounding."""
         value = self._arrays[0]
-        return value - value[k], 2 * (PLACE_ERROR + UNIT) * self._largest
+        return value - value[k], 2 * (PLACE_ERROR + UNIT) * self._largest  # slack: counted
 
     def variance(self) -> tuple[float, float]:
         """Bound the variance of the loss, if it is finite: its moments about the likeliest value.
@@ -97,13 +98,15 @@ class _ValuesLoss(Loss):
         """
         log_p = self._arrays[1]
         away, off = self._apart(int(np.argmax(log_p)))
-        share = (2 * float(np.max(np.abs(log_p))) + 16 + 2 * len(log_p)) * UNIT  # of each term
+        # slack: counted
+        share = (2 * float(np.abs(log_p).max()) + 16 + 2 * len(log_p)) * UNIT  # of each term
         p, far = np.exp(log_p), np.abs(away) + off
         mean, error = float(p @ away), share * float(p @ far) + off
         low, high = float(p @ np.maximum(np.abs(away) - off, 0.0) ** 2), float(p @ far**2)
         low, high = low * (1 - share), high * (1 + share)
-        most = (abs(mean) + error) ** 2 * (1 + 8 * UNIT)
-        least = max(abs(mean) - error, 0.0) ** 2 * (1 - 8 * UNIT)
+        most = (abs(mean) + error) ** 2 * (1 + 8 * UNIT)  # slack: counted
+        least = max(abs(mean) - error, 0.0) ** 2 * (1 - 8 * UNIT)  # slack: counted
+        # slack: counted
         return max((low - most) * (1 - 2 * UNIT), 0.0), (high - least) * (1 + 2 * UNIT)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
@@ -185,6 +188,7 @@ class FiniteLoss(_ValuesLoss):
 
     def mgf_rounding(self, z: Array) -> Array:
         value, log_p = self._arrays
+        # slack: k_of_a_loss_with_few_values, k_between_two_losses, k_of_a_sum
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
 
     def _tilted(self, tilt: float) -> tuple[Array, float, float]:
@@ -193,6 +197,7 @@ class FiniteLoss(_ValuesLoss):
         scale = float(self.log_mgf(np.array([tilt]))[0])
         weight = np.exp(log_p - scale + tilt * value)  # in this order each part is rounded twice
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
+        # slack: atoms_of_a_loss_with_few_values, atoms_of_a_choice_between_losses/a
         return weight, scale, (2 * size + 8) * UNIT + self._weight_error(tilt)
 
     def atoms(self, tilt: float) -> Atoms:
@@ -211,7 +216,7 @@ class FiniteLoss(_ValuesLoss):
         digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
         if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
             return 0.0
-        return 2 * UNIT * abs(tilt) * self._largest
+        return 2 * UNIT * abs(tilt) * self._largest  # slack: atoms_of_values_that_are_no_floats
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
         # The number of atoms: binomial for two values, else lattice points.
@@ -253,6 +258,7 @@ def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float
     """
     moved = math.log1p(-missing) - math.log1p(-failure)
     # Each logarithm errs by 2 units, and their difference by one relative unit: 3 units.
+    # slack: counted
     slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
     most = max(abs(low + Fraction(moved)), abs(high + Fraction(moved))) + slack
     return min(pure_rho(most), bounded_range_rho(high - low))
@@ -373,7 +379,7 @@ class OffLatticeLoss(_ValuesLoss):
         log_q = tuple(p - v for p, v in reversed(self._pairs))
         # A difference of two logarithms errs by 2 relative units of each and by one of the result.
         # Losses that differ by no more count as equal: every engine allows 8 units of both.
-        slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
+        slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))  # slack: counted
         if (
             self.failure == self.missing
             and np.allclose(values, self.values, rtol=0, atol=PLACE_ERROR * self._largest)
@@ -409,8 +415,9 @@ class OffLatticeLoss(_ValuesLoss):
         z = np.atleast_1d(z)
         value, log_p = self._arrays
         each = 2 * (PLACE_ERROR * self._largest * np.abs(z))
+        # slack: k_of_a_loss_with_any_values
         each = each + 4 * UNIT * (8 + len(value) + float(np.abs(log_p).max()))
-        each = each + 4 * UNIT * np.abs(np.real(z)) * self._largest
+        each = each + 4 * UNIT * np.abs(np.real(z)) * self._largest  # slack: counted
         if np.iscomplexobj(z):
             _, weight = self._tilt_weights(float(z[0].real))
             each = each + rounding(value, weight, np.imag(z))
@@ -422,7 +429,14 @@ class OffLatticeLoss(_ValuesLoss):
         k, weight = self._tilt_weights(tilt)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(k)
         return Discretization(
-            value, weight, tilt, k, 0.0, (2 * size + 16) * UNIT, PLACE_ERROR * self._largest
+            value,
+            weight,
+            tilt,
+            k,
+            0.0,
+            # slack: atoms_of_a_loss_with_any_values
+            (2 * size + 16) * UNIT,
+            PLACE_ERROR * self._largest,
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
@@ -453,11 +467,15 @@ def _multinomial(
     # Probabilities given that the loss is finite: their sum is 1. The end restores the finite mass.
     log_finite = float(logsumexp(log_p))
     p = np.exp(log_p - log_finite)
-    relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
+    # slack: sums_of_a_loss_with_two_values/a
+    relative = (2 * float(np.abs(log_p).max()) + 4) * UNIT
     dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
     shift = count * log_finite
     return replace(
-        dots, log_scale=dots.log_scale + shift, relative=dots.relative + 4 * UNIT * abs(shift)
+        dots,
+        log_scale=dots.log_scale + shift,
+        # slack: sums_of_a_loss_with_two_values/b
+        relative=dots.relative + 4 * UNIT * abs(shift),
     )
 
 

@@ -46,6 +46,8 @@ class GaussianLoss(Loss):
         return z * (z + 1) * (self.mu_squared / 2)
 
     def mgf_rounding(self, z: Array) -> Array:
+        # slack: the_divergence_of_a_gaussian_pair/a, the_moment_of_a_gaussian_pair/a,
+        # slack: k_of_a_gaussian_loss, k_of_a_choice_between_losses/a
         return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -54,6 +56,7 @@ class GaussianLoss(Loss):
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         # log |phi(u)| = -mu^2 u^2 / 2
+        # slack: the_decay_of_a_gaussian_loss
         return -0.5 * self.mu_squared * (1 - 8 * UNIT) * edges**2
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -71,6 +74,6 @@ class GaussianLoss(Loss):
         loss = (edges[:, None] + width * NODES).ravel()
         density = np.exp(-((loss - center) ** 2) / (2 * self.mu_squared))
         weight = density * np.tile(NODE_WEIGHTS, len(edges)) * (width / (mu * math.sqrt(math.tau)))
-        relative = (REACH_DEVIATIONS**2 / 2 + 32) * UNIT + 1e-15
+        relative = (REACH_DEVIATIONS**2 / 2 + 32) * UNIT + 1e-15  # slack: nodes_of_a_gaussian_loss
         scale = float(self.log_mgf(np.array([tilt]))[0])
         return Discretization(loss, weight, tilt, scale, 1e-147, relative)

@@ -80,6 +80,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
             place=lambda v: v,
         )
         log_mass = np.array([-a - math.log(2), -math.log(2)])
+        # slack: the_law_of_a_laplace_loss
         return PiecewiseDistribution(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
 
     def upright(self) -> tuple[UprightEnd, ...]:
@@ -146,7 +147,7 @@ def _log_mgf(a: Array | float, z: Array) -> Array:
 
 
 def _mgf_rounding(a: Array | float, z: Array) -> Array:
-    return 16 * UNIT * (4 + np.abs(z + 1) * a)
+    return 16 * UNIT * (4 + np.abs(z + 1) * a)  # slack: k_of_a_laplace_loss
 
 
 def _tilted_masses(a: Array | float, tilts: Array) -> tuple[Array, Array, Array, Array]:

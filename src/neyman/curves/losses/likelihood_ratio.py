@@ -128,6 +128,7 @@ class LikelihoodRatioLoss(Loss):
     @property
     def mu(self) -> float:
         """Return the largest distance of a normal, because mixing is post-processing."""
+        # slack: counted
         return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
@@ -205,6 +206,7 @@ class LikelihoodRatioLoss(Loss):
         """
         law = _law(self, tilt, 0.0)
         # The mean is rounded: a variance below the square of its rounding counts as 0.
+        # slack: open
         variance = max(law.variance * (1 - 1e-6) - (4 * UNIT * abs(law.mean)) ** 2, 0.0)
         near = by_moments(variance, law.fourth * (1 + 1e-6), edges)
         wanted = (near > enough).nonzero()[0]
@@ -255,7 +257,7 @@ class LikelihoodRatioLoss(Loss):
         g = fixed + moved - heights[:, None] * imaginary_part(ratio)
         size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
         bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
-        bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
+        bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)  # slack: counted
         # Aliases, and the part beyond the nodes.
         beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ERROR_EFOLDS
         bound = bound + 8 * math.exp(-digits) + math.exp(min(beyond, 0.0))
@@ -290,6 +292,7 @@ class LikelihoodRatioLoss(Loss):
         weight = np.exp(w * ratio - y * y / 2 - scale) * share / math.sqrt(math.tau)
         loss = ratio if self.removed else -ratio
         order = np.argsort(loss, kind="stable")
+        # slack: nodes_of_a_sampled_step
         relative = 8 * UNIT * (abs(w) * float(np.max(np.abs(ratio))) + 60) + 1e-13
         return Discretization(
             loss[order], weight[order], tilt, scale, math.exp(5 - PAD_DEVIATIONS**2 / 2), relative
@@ -348,6 +351,7 @@ class _RatioDistribution:
         least = 0.5 * (g[1:] + g[:-1] - (y[1] - y[0]) * steep)
         # Each place errs by 2 relative units and by the error of log R.
         size = np.abs(ratio[1:])
+        # slack: open
         width = np.diff(ratio) - UNIT * (4 * size + 2 * loss.ratio_units * (1 + size))
         mass = np.exp(np.maximum(least, -700.0)) * (1 - 1e-9) * np.maximum(width, 0.0)
         return np.maximum.accumulate(ratio), mass / np.maximum(slope[1:] * (1 + 1e-12), 1e-300)
@@ -444,6 +448,7 @@ def _tilt_masses(
         lost = np.add.reduce(np.abs(gain) * (exponents + (len(y) + 32)), axis=2)
         # The errors are relative to M, so a small M has larger ones.
         np.divide(lost, np.minimum(1 + rest, 1.0), out=units, where=small)
+    # slack: k_of_a_sampled_step
     return p, log_m, units * UNIT + 4 * math.exp(-ERROR_EFOLDS), spread
 
 

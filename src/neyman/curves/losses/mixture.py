@@ -65,7 +65,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         """
         if self.removed or self.distances[0] > 0:
             return math.inf
-        return -math.log(self.weights[0]) * (1 + 4 * UNIT)
+        return -math.log(self.weights[0]) * (1 + 4 * UNIT)  # slack: the_largest_loss_of_a_mixture
 
     @property
     def total_variation(self) -> float:
@@ -203,6 +203,7 @@ class MixtureLoss(Loss):
         each = np.array([np.broadcast_to(x.mgf_rounding(z), np.shape(z)) for _, x in self.parts])
         # K_k in e^{K_k} is rounded in proportion to its size.
         size = np.array([np.abs(loss.log_mgf(z)) for _, loss in self.parts])
+        # slack: k_of_a_choice_between_losses/a
         return (self._shares(z) * (each + 8 * UNIT * (2 + size))).sum(axis=0) * (1 + 1e-9)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -241,6 +242,7 @@ class MixtureLoss(Loss):
             weights.append(weight[used])
             tail += factor * dots.tail + NEGLIGIBLE_WEIGHT
             size = 2 + abs(dots.log_scale) + abs(scale)
+            # slack: atoms_of_a_choice_between_losses/a
             relative = max(relative, dots.relative + 16 * UNIT * size)
         loss, weight = np.concatenate(places), np.concatenate(weights)
         order = np.argsort(loss, kind="stable")

@@ -147,7 +147,7 @@ def upright_ends(
             UprightEnd(
                 place,
                 log_density,
-                4 * UNIT * size,
+                4 * UNIT * size,  # slack: counted
                 bend,
                 sign * power,
                 sign,
@@ -173,9 +173,11 @@ class PiecewiseAnalyticLoss(Loss):
         """Return the log of the highest atom's mass, or -inf if mass is above the atom."""
         law = _law(self, 1.0)
         # Both are the same function at the same end, accurate to 8 units.
+        # slack: counted
         if not len(law.loss) or law.lost or _range(law)[1] > law.loss.max() * (1 + 8 * UNIT):
             return -math.inf
         log_p = float(law.log_p[np.argmax(law.loss)])
+        # slack: the_mass_of_the_largest_loss_that_is_sampled
         return log_p - 2 * law.relative - 4 * UNIT * abs(log_p)  # a sum of logarithms
 
     def places(self, tilt: float, height: float) -> float:
@@ -283,10 +285,12 @@ class PiecewiseAnalyticLoss(Loss):
             return None
         order = np.argsort(law.loss)
         place, log_mass = law.loss[order], law.log_p[order]
+        # slack: counted
         slack = 8 * UNIT * float(np.abs(place).max())  # error of both
         low, high = _range(law)
         if low < place[0] - slack or high > place[-1] + slack:
             return None
+        # slack: counted
         moves = np.full(len(place), 8 * UNIT) if law.moves is None else law.moves[order]
         return PointMasses(place, log_mass, law.relative, float(np.max(moves * np.abs(place))))
 
@@ -354,6 +358,7 @@ def _nodes_of_law(
         tilt,
         scale,
         tail + math.fsum(math.exp(min(a + tilt * x - scale, 700.0)) for a, x in law.lost),
+        # slack: atoms_of_a_pair_that_is_sampled
         law.relative + 4 * UNIT * (most + abs(scale) + 8) + 4 * NODE_ERROR,
     )
 
@@ -403,6 +408,7 @@ class _Tilted:
             least = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) - 0.5 * h * steep, 600.0))
             most = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) + 0.5 * h * steep, 600.0))
             rough += float(f[0] + f[-1]) + float((most * np.minimum(h * steep, 700.0)).sum())
+            # slack: open
             width = np.maximum(np.abs(np.diff(place)) - 8 * UNIT * np.abs(place[1:]), 0.0)
             mass = least * width * (1 - 1e-9)
             if place[-1] < place[0]:
@@ -524,7 +530,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
     moves = np.zeros(len(place))
     if law.moves is not None:
         moves[: len(law.moves)] = law.moves
-    exponents += np.abs(move) * moves / UNIT
+    exponents += np.abs(move) * moves / UNIT  # slack: open
     spread = dot(p, exponents) + abs(top) + len(p)
     if law.normalized and abs(top) < 5:
         # M - 1 to relative accuracy: all finite losses have the mass 1 - infinite.
@@ -537,12 +543,14 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         log_mgf = math.log1p(excess)
         size = np.abs(gain)
         units = dot(size, exponents) + float(size.sum()) * (len(p) + 32)
+        # slack: open
         share = (float(size.sum()) * (law.relative + 4 * NODE_ERROR) + units * UNIT) / (1 + excess)
     else:
         log_mgf = top + math.log(total)
-        share = law.relative + 4 * NODE_ERROR + (spread + 16) * UNIT
+        share = law.relative + 4 * NODE_ERROR + (spread + 16) * UNIT  # slack: open
     logs = [*dropped, *(a + tilt * x for a, x in law.lost)]
     lost = math.fsum(math.exp(min(x - log_mgf, 700.0)) for x in logs)
+    # slack: open
     rough = law.relative + 4 * NODE_ERROR + (4 * exponents + abs(top) + len(p)) * UNIT
     mean = dot(p, place)
     square = (place - mean) ** 2

@@ -89,7 +89,7 @@ class RandomAllocationLoss(Loss):
         """Return the largest stored value, rounded up."""
         top = float(self._base.supremum)
         # Moved by `apart`. The second `apart` covers the sum: it is at least 16 units of top.
-        return top + 2 * self._law.apart + 4 * UNIT * abs(top)
+        return top + 2 * self._law.apart + 4 * UNIT * abs(top)  # slack: counted
 
     @property
     def rho(self) -> float:
@@ -112,7 +112,7 @@ class RandomAllocationLoss(Loss):
     def mgf_rounding(self, z: Array) -> Array:
         # The base counts 12 units of |z| times its largest value and 4 of log p. It needs 6 and 3.
         # The difference covers two more sums and a product.
-        return self._base.mgf_rounding(z) + 4 * UNIT
+        return self._base.mgf_rounding(z) + 4 * UNIT  # slack: counted
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         k, mean, variance = self._base.moments(tilts)
@@ -184,8 +184,8 @@ def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
     added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
     # A quotient errs by one unit, and a logarithm by 2 relative units. log q errs by 2. log p, its
     # sum with the value, errs by one more and by `apart`.
-    apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
-    relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
+    apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))  # slack: counted
+    relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())  # slack: counted
     return _AllocationDistribution(removed, added, relative, apart)
 
 
@@ -227,6 +227,7 @@ def _single_loss(mu: float, side: int) -> _Sum:
     nodes = x[:-1, None] + width[:, None] * WIDE_NODES
     mass = np.exp(-nodes * nodes / 2) * (width[:, None] * WIDE_WEIGHTS) / math.sqrt(math.tau)
     y = np.exp(mu * nodes - mu * mu / 2)
+    # slack: counted
     units = 1000 * UNIT  # of a mass and of a place [RA-3]
     if side > 0:
         share = np.clip((y - place[:-1, None]) / np.diff(place)[:, None], 0.0, 1.0)
@@ -274,15 +275,16 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
     terms = most + len(a.place) / together + 32
     # A sum errs by a unit per term in a block of rows, plus a unit per block. Products and shares
     # err by fewer than 32 [RA-3].
-    relative = a.relative + b.relative + 1.1 * terms * UNIT
+    relative = a.relative + b.relative + 1.1 * terms * UNIT  # slack: counted
     apart = max(a.apart, b.apart)
     if side > 0:
         split = np.zeros(bins + 1)
         split[1:] += second
         split[:-1] += first
         # A place, its distance from the edge, the width, and the share err by one unit each.
-        return _Sum(count, edges, split, relative, apart + 16 * UNIT)
+        return _Sum(count, edges, split, relative, apart + 16 * UNIT)  # slack: counted
     mask = first > LIMITS.least_mass
     first, second = first[mask], second[mask]
     # A place is a quotient of two such sums.
+    # slack: counted
     return _Sum(count, second / first, first, relative, apart + 2.2 * terms * UNIT)

@@ -88,6 +88,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     @property
     def supremum(self) -> float:
         """Return inf if P is the mixture. If P is the normal, return -log(1 - q), rounded up."""
+        # slack: the_largest_loss_of_a_sampled_step
         return math.inf if self.removed else -math.log1p(-self.rate) * (1 + 8 * UNIT)
 
     @property
@@ -339,6 +340,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             log_q + value if self.removed else log_q,
             pieces,
             lost,
+            # slack: the_mass_of_the_largest_loss_that_is_sampled
             base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
             _mass_bounds(base, value if self.removed else 0 * value),
@@ -430,7 +432,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             rest = 1 - float((mass + np.exp(log_q + value)).sum()) - self.infinite
             # Sums err by a unit per term. The masses count their own error: at least half of them
             # is above 0, and at 0 an error counts no more than above.
-            rest += base.side * (64 + len(mass)) * UNIT
+            rest += base.side * (64 + len(mass)) * UNIT  # slack: counted
         else:
             # P+ - Q+ plus the mass at 0, all positive: P- = Q+, by symmetry.
             near = mass * np.expm1(np.minimum(place, 1.0))
@@ -447,7 +449,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             pieces,
             lost,
             # The rest at 0 is a sum of all masses.
-            base.relative + (_units(value) + len(value)) * UNIT,
+            base.relative + (_units(value) + len(value)) * UNIT,  # slack: counted
             not base.side,
             self._units(base, positive, value),
             np.concatenate([_moves(place, value, p), [0.0], _moves(place, value, p)]),
@@ -459,7 +461,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         )
         if each is None:
             return None
-        middle = base.relative + (_units(value) + len(value)) * UNIT
+        middle = base.relative + (_units(value) + len(value)) * UNIT  # slack: open
         return np.concatenate([each, [middle], each])
 
 
@@ -545,6 +547,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
             log_mass + np.array([low, high]),
             _opposite_laplaces(a, q),
             (),
+            # slack: the_mass_of_the_largest_loss_that_is_sampled
             _units(np.array([low, high])) * UNIT,
             moves=np.full(2, moved),
         )
@@ -573,6 +576,7 @@ def _mass_bounds(base: Base, value: Array) -> Array | None:
     """Return a bound on each mass's relative error, or None if ``base`` has no such bounds."""
     if base.units is None or len(base.units) != len(value):
         return None
+    # slack: counted
     return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
@@ -580,7 +584,7 @@ def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
     """Return the relative error of ``value`` = g(l): l errs by 4 relative units, and g by 8."""
     finite = np.isfinite(l)
     moved = np.where(finite, np.abs(l), 0.0) * _slope(np.where(finite, l, 0.0), q)
-    return UNIT * (8 + 4 * moved / np.maximum(np.abs(value), 1e-300))
+    return UNIT * (8 + 4 * moved / np.maximum(np.abs(value), 1e-300))  # slack: counted
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
@@ -599,7 +603,7 @@ def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
 def _inverse(value: Array, q: float) -> Array:
     """Return the l with g(l) = ``value``, for values above log(1 - q). It need not be accurate."""
     # The unit avoids the logarithm of 0. Places cut panels, so their accuracy does not matter.
-    near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
+    near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))  # slack: counted
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 
 
@@ -751,4 +755,5 @@ def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
 
 def _up(value: float, units: int = 8) -> float:
     """Return a slightly larger value, an upper bound despite rounding by ``units``."""
+    # slack: the_largest_loss_of_a_pair_that_is_sampled
     return value + units * UNIT * abs(value) if math.isfinite(value) else value

@@ -32,6 +32,7 @@ from neyman.numerics.atoms import UNIT
 LogDensity = Callable[[Array], Array]
 Mask = NDArray[np.bool_]
 MAX_INTEGERS = 10**7  # most integers of a pair of distributions
+# slack: counted
 NARROW_PIECE = 1e4 * UNIT  # width, over the largest place, of a piece that only rounding separates
 FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
 
@@ -209,8 +210,10 @@ class Density(Law):
         }
         steepest = np.abs(m) + each["curvature"] * width if "curvature" in each else np.abs(m)
         steepest = np.minimum(steepest, each.get("slope", np.inf))
+        # slack: counted
         near = limits.rounding_units * UNIT * (8 + np.abs(g).max(axis=0)) + self.error
         # Effect of a rounded place, and of the float next to an edge, on the log density.
+        # slack: counted
         near = near + 8 * UNIT * steepest * (np.abs(x).max(axis=0) + 2 * abs(shift))
         self._refuse_wrong(m, width, piece, near, each)
         away: list[Array] = []
@@ -326,6 +329,7 @@ class Masses(Law):
         if self.log_concave and len(g) > 2:
             some = np.flatnonzero(g > -np.inf)
             inside = g[some[0] : some[-1] + 1] if len(some) else g[:0]
+            # slack: counted
             room = 4 * self.error + 64 * UNIT * (1 + np.abs(inside).max(initial=0.0))
             if np.isinf(inside).any() or (np.diff(inside, 2) > room).any():
                 raise ValueError("log_concave = True, but the masses bend up somewhere")
@@ -356,7 +360,7 @@ class Masses(Law):
         with np.errstate(divide="ignore"):
             g = np.stack([np.log(mass)] * 2)
         size = np.where(np.isfinite(g[0]), np.abs(g[0]), 0.0)
-        slack = self.error + limits.rounding_units * UNIT * (8 + size)
+        slack = self.error + limits.rounding_units * UNIT * (8 + size)  # slack: counted
         return _normalize(self, known, mass, slack, g, 1.0)
 
 
@@ -397,7 +401,7 @@ def _normalize(
         total = math.fsum(mass)
         away = max(math.log(most / total) - math.log1p(-law.tails), math.log(total / least))
         slack = slack + away
-    elif least > total or most < total * (1 - law.tails) * (1 - 8 * UNIT):
+    elif least > total or most < total * (1 - law.tails) * (1 - 8 * UNIT):  # slack: counted
         raise ValueError(
             f"the distribution has between {least / total:.15g} and {most / total:.15g} of the "
             f"stated total where it is known, and tails = {law.tails!r} outside: these do not add "
@@ -525,6 +529,7 @@ def _laws(p: _PairCells, q: _PairCells, limits: Limits) -> tuple[Part, Part]:
     middle = 0.5 * (low + high)[order]
     step = max(float(middle[-1] - middle[0]) / limits.values, limits.least_mass)
     starts = np.flatnonzero(np.diff(np.floor(middle / step), prepend=-np.inf))
+    # slack: counted
     grow = UNIT * (len(order) + 16)  # relative error of a sum
     (pl, ph), (ql, qh) = (
         [
@@ -632,7 +637,7 @@ class _Law:
         rest = self.rest
         parts = [self.above, self.below]
         # Infinite loss may become zero loss, which lowers delta: equal amounts for P and Q.
-        most = max(*rest, UNIT)
+        most = max(*rest, UNIT)  # slack: counted
         moved = [most - x for x in rest]
         if min(rest) > 0 and (self.side > 0 or abs(math.log(rest[0] / rest[1])) <= self._nearest):
             parts.append(np.array(rest)[:, None])

@@ -205,7 +205,7 @@ class Line:
         bound = kernel - gap - moved - scale[:, None]
         # Each of the five terms errs by at most 4 units of its size. Log kappa: 2 c' log c'.
         sizes = sizes + np.abs(scale)[:, None]
-        bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)
+        bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)  # slack: a_line_of_one_node
         after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
         error = error + before + np.minimum.reduce(after, axis=1)
         added = 0.0
@@ -215,6 +215,7 @@ class Line:
         # A NaN gives a trivial bound.
         low, high = np.fmax(total - added - error, 0.0), np.maximum(total + error, 0.0)
         high[np.isnan(high)] = math.inf
+        # slack: a_line_of_one_node
         slack = 8 * UNIT * (abs(self.top) + self.c * size + 1) + self.slack
         return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
@@ -224,10 +225,11 @@ class Line:
             first, last = float(epsilon[0]), float(epsilon[-1])
             step, far = (last - first) / (len(epsilon) - 1), max(abs(first), abs(last))
             off = float(np.abs(first + step * np.arange(len(epsilon)) - epsilon).max())
-            if off <= LIMITS.chirp_units * UNIT * far:
+            if off <= LIMITS.chirp_units * UNIT * far:  # slack: counted
                 h = float(self.u[1])
                 sums, error = even_series(weight, first * h, step * h, len(epsilon))
                 # An angle errs by `chirp_units` and a few units of ``far``, four in `moving`.
+                # slack: counted
                 drift = (LIMITS.chirp_units + 4) * UNIT * far * dot(np.abs(weight), self.u)
                 return np.real(sums), error + drift
         return real_part(series(weight, epsilon * self.u[1])), 0.0
@@ -280,14 +282,14 @@ def log_chernoff(losses: LineSum, epsilon: float) -> float:
     k, error = losses.mgf(c)
     exponent = k + np.log1p(error) - c * epsilon
     # Both terms of log kappa are about c log c.
-    slack = 8 * UNIT * (np.abs(k) + c * epsilon + c * np.log(c))
+    slack = 8 * UNIT * (np.abs(k) + c * epsilon + c * np.log(c))  # slack: chernoff_far_out
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 
 def mgf_below(losses: LineSum, a: Array = CHERNOFF_POWERS) -> Array:
     """Return upper bounds on K(-a), for `least_log_powers`."""
     k, error = losses.mgf(-a)
-    return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
+    return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))  # slack: the_error_of_k_is_added
 
 
 def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS) -> Array:
@@ -305,10 +307,12 @@ def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS)
     """
     b, levels = np.append(0.0, a), np.append(0.0, most)
     with np.errstate(invalid="ignore", over="ignore"):
+        # slack: a_miss_by_chernoff/a
         slack = 8 * UNIT * (np.abs(levels) + np.abs(log_levels[:, None]))
         t = ((levels - log_levels[:, None] + slack) / (1 - b)).min(axis=1)
-        t = t + 8 * UNIT * np.abs(t)
+        t = t + 8 * UNIT * np.abs(t)  # slack: a_miss_by_chernoff/b
         misses = most + np.multiply.outer(t, a)
+        # slack: a_miss_by_chernoff/a, a_miss_by_chernoff/b
         misses = (misses + 8 * UNIT * np.abs(misses)).min(axis=1)
         misses = np.where(np.isfinite(log_levels), misses, 0.0)
         sure = misses < -1e-9
@@ -907,10 +911,11 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     values, error = losses.mgf(z, -0.5 * v * u**2 if v else None)
     top, first = float(k[0]), 1.01 * float(error[0])
     phi = np.exp(values - values[0].real)
-    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
+    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)  # slack: counted
     if v:  # e^{v z (z + 1) / 2} on the line, over its value at c
         factor = np.exp(-0.5 * v * u * (u - 1j * (2 * c + 1)))
         size = np.abs(factor)
+        # slack: counted
         error = size * (error + np.abs(phi) * UNIT * (8 + v * u * (u + 2 * c + 1)))
         phi = phi * factor
     share = np.zeros(len(u)) + h / math.pi
@@ -935,14 +940,14 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
         left *= math.exp(plan.log_left) / math.pi
         fixed += kappa * (float(np.add.reduce(share * error)) + left)
     weight = phi * kernel
-    moving = 4 * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))
+    moving = 4 * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))  # slack: counted
     if bump is not None:
-        moving += 4 * UNIT * dot(np.abs(bump), np.abs(z))
+        moving += 4 * UNIT * dot(np.abs(bump), np.abs(z))  # slack: counted
     other = real[1:]
     gap = math.tau * (other - c) / h
-    safe = k[1:] + np.log1p(plan.k_error[1:]) + 8 * UNIT * np.abs(k[1:])
+    safe = k[1:] + np.log1p(plan.k_error[1:]) + 8 * UNIT * np.abs(k[1:])  # slack: counted
     # K(c) enters twice, once with the nodes of the line.
-    slack = float(plan.k_error[0]) + first + 8 * UNIT * abs(top)
+    slack = float(plan.k_error[0]) + first + 8 * UNIT * abs(top)  # slack: counted
     return Line(
         c,
         u,

@@ -184,9 +184,9 @@ class Conjugate:
         from_left, from_right, inner, sizes = between_chords(low, high, size)
         # Each is a difference of numbers that may be far larger [DU-2]. Powers of e err by 2 units,
         # chords by 6 units of the numbers they subtract, and extended chords by 3 more.
-        inner = (inner - 64 * UNIT * (sizes + 1)).min(axis=1)
+        inner = (inner - 64 * UNIT * (sizes + 1)).min(axis=1)  # slack: chords_that_meet_at_a_kink/a
         outer = np.minimum(low[:, 1], low[:, -2])
-        bound = np.minimum(inner, outer - 64 * UNIT * (outer + 1))
+        bound = np.minimum(inner, outer - 64 * UNIT * (outer + 1))  # slack: counted
         inside = (from_left[:, -2] >= 0) & (from_right[:, 1] <= 0) & (bound > 0)
         best = np.where(inside, np.log(np.where(inside, bound, 1.0)) + base, -np.inf)
         at = epsilon[np.arange(len(star)), np.argmin(high, axis=1)]
@@ -206,6 +206,7 @@ class Conjugate:
         rise = np.maximum(  # relative to the value at t*
             np.expm1(np.minimum(left[1] - below, 1.0)) * ratio,
             np.expm1(np.minimum(right[1] - below, 1.0)) / ratio,
+            # slack: counted
         ) * (1 + 8 * UNIT)  # see `chord_ratio`
         bound = np.where(good & (rise < 1), below + np.log1p(-np.minimum(rise, 1 - 1e-16)), -np.inf)
         # The vertex of the parabola through the three points, if it is convex.
@@ -232,6 +233,7 @@ class Conjugate:
         below, above = self.log_deltas(epsilon)
         line = epsilon + log_levels
         size = np.where(np.isfinite(above), np.abs(above), 0.0)
+        # slack: a_line_that_is_added_to_delta, chords_that_meet_at_a_kink/a
         slack = 4 * UNIT * (2 + size + np.abs(epsilon) + np.abs(log_levels))
         return np.logaddexp(below, line) - slack, np.logaddexp(above, line) + slack
 
@@ -291,7 +293,7 @@ def line_at(log_delta: Interval, epsilon: float, log_level: float) -> Interval:
     below, above = log_delta
     line = epsilon + log_level
     size = abs(above) if above > -math.inf else 0.0
-    slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
+    slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))  # slack: counted
     return log_add(below, line) - slack, log_add(above, line) + slack
 
 
@@ -328,6 +330,7 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
         # Relative to the value at t*.
         before, after = (math.expm1(min(side[1] - below, 700.0)) for side in (left, right))
         ratio = float(chord_ratio(places[0], star, places[1]))
+        # slack: open
         rise = max(before * ratio, after / ratio) * (1 + 8 * UNIT)  # see `chord_ratio`
         if rise < 1:
             best = max(best, below + math.log1p(-rise))

@@ -67,6 +67,7 @@ class ExponentProfile(Profile):
         except OperationLimit:
             return none, none, none
         exponent = k + np.log1p(error) + log_kernel(c)
+        # slack: exponents_at_a_few_tilts
         slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
         known = np.isfinite(exponent)
         return c[known], exponent[known], slack[known]
@@ -109,8 +110,10 @@ class ExponentProfile(Profile):
             t = epsilons + s
             exponents = self._misses + np.multiply.outer(t, CHERNOFF_POWERS)
             # A product and two sums. The last sum is below 0.
+            # slack: counted
             error = 16 * UNIT * (1 + np.abs(self._misses) + np.multiply.outer(t, CHERNOFF_POWERS))
             miss = np.exp(np.minimum((exponents + error).min(axis=1), 0.0))
+            # slack: delta_by_the_test_that_rejects_large_losses
             best = np.maximum(best, (1 - miss - math.exp(-s)) - 8 * UNIT)
         return np.where(best > 0, np.log(np.maximum(best, 1e-300)), -math.inf)
 
@@ -123,19 +126,23 @@ class ExponentProfile(Profile):
         c, most, slack = self._exponents
         rows = [np.zeros(len(epsilons))]
         for k in range(len(c)):
+            # slack: delta_by_exponents_and_by_a_proven_mu
             error = slack[k] + 8 * UNIT * (np.abs(most[k]) + c[k] * epsilons)
             rows.append(most[k] - c[k] * epsilons + error)
+        # slack: counted
         mu = self.losses.mu * (1 + 8 * UNIT)  # a root of a sum of squares, 4 units at most
         if mu < 1e8:  # Chernoff's bound for the Gaussian pair, about its best tilt
             tilt = np.maximum(epsilons / max(mu * mu, 1e-300) - 0.5, 0.1)
             tilt = np.minimum(tilt, LARGEST_TILT)
             sizes = 0.5 * mu * mu * tilt * (tilt + 1), tilt * epsilons, tilt * np.log(tilt + 1)
+            # slack: delta_by_exponents_and_by_a_proven_mu
             error = 16 * UNIT * (8 + sizes[0] + sizes[1] + sizes[2])
             rows.append(sizes[0] - sizes[1] + log_kernel(tilt) + error)
         high = np.min(rows, axis=0)
         high = np.where(epsilons >= above(self.losses.supremum), -math.inf, high)
         mass = self.losses.infinite
         if mass:
+            # slack: delta_by_exponents_and_by_a_proven_mu
             high = np.logaddexp(high, math.log(mass)) + 8 * UNIT * (1 + abs(math.log(mass)))
         return np.minimum(np.minimum(high, self.losses.log_total_variation), 0.0)
 
@@ -149,6 +156,7 @@ class ExponentProfile(Profile):
         mass, log_tv = self.losses.infinite, self.losses.log_total_variation
         high[levels == -math.inf] = _log_mass(mass, 1) if mass else -math.inf
         level = np.where(inside, levels, -1.0)
+        # slack: a_power_by_exponents_and_by_the_largest_loss
         error = 16 * UNIT * (1 + np.abs(level))
         rows = [np.zeros(len(levels)), np.logaddexp(level, log_tv) + error]  # delta(0) + level
         if not mass:
@@ -158,7 +166,7 @@ class ExponentProfile(Profile):
             for c, most, slack in zip(*self._exponents, strict=True):
                 # Two sums and a quotient, relative to ``most``. The logarithms err by 24 units.
                 exponent = (most + math.log(c) + c * level) / (1 + c) + math.log1p(1 / c)
-                rows.append(exponent + slack + error + 8 * UNIT * (1 + abs(most)))
+                rows.append(exponent + slack + error + 8 * UNIT * (1 + abs(most)))  # slack: counted
         high = np.where(inside, np.minimum(np.min(rows, axis=0), 0.0), high)
         return np.minimum(low, high), high
 
@@ -274,6 +282,7 @@ class LimitProfile(Profile):
 
 def _log_mass(mass: float, side: int) -> float:
     """Return log mass, rounded up (side 1) or down (-1), for a mass computed from a sum of logs."""
+    # slack: the_logarithm_of_a_mass_of_infinite_loss
     return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
 
 

@@ -137,6 +137,7 @@ def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, 
 
     low, high = backward
     # The error of e^x is |x| units. Below -745, e^x underflows.
+    # slack: delta_below_zero
     slack = 4 * UNIT * (8 + np.minimum(np.abs(high), 745.0) + np.minimum(np.abs(epsilon), 745.0))
     return value(low) - slack, np.minimum(value(high) + slack, 0.0)
 

@@ -57,7 +57,7 @@ class RareChoiceProfile(Profile):
         """Return bounds on log power at many levels."""
         levels = np.asarray(log_levels, float)
         finite = np.maximum(levels, -1e300)  # a level below it is 0
-        raised = (finite + 2 * self._rare) + 4 * UNIT * (1 + np.abs(finite))
+        raised = (finite + 2 * self._rare) + 4 * UNIT * (1 + np.abs(finite))  # slack: counted
         raised = np.minimum(np.where(finite > levels, levels, raised), 0.0)
         low, high = self._likely.log_powers(levels)[0], self._likely.log_powers(raised)[1]
         least = np.minimum(np.exp(low), -np.expm1(high))
@@ -73,7 +73,7 @@ class RareChoiceProfile(Profile):
 
     def _move_up(self, high: Array) -> Array:
         high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + |high|
-        return np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)
+        return np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)  # slack: open
 
     def _ask_likely_losses(
         self,
@@ -108,7 +108,7 @@ def _rare(composition: Composition) -> Profile | None:
             part = max(loss.parts, key=lambda item: item[0])[1]
             rare.append(count * math.fsum(w for w, x in loss.parts if x is not part))
         likely.append((part, count))
-    most = math.fsum(rare) * (1 + 8 * UNIT)
+    most = math.fsum(rare) * (1 + 8 * UNIT)  # slack: counted
     if not 0 < most <= 1e-6:  # else the bounds are wide
         return None
 

@@ -45,8 +45,9 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
     mass = 4 * width * (start + end) / (start * end) ** 2
     share = start / (start + end)  # the mean of 1 + t is harmonic
     # Logarithms and sums err by a few units.
+    # slack: counted
     high = np.max([_deltas(p, np.log1p(places) * (1 - 8 * UNIT))[1] for p in profiles], axis=0)
-    mean = np.log1p(places[:-1] + width * share) * (1 + 16 * UNIT)
+    mean = np.log1p(places[:-1] + width * share) * (1 + 16 * UNIT)  # slack: counted
     low = np.max([_deltas(p, mean)[0] for p in profiles], axis=0)
     chord = high[:-1] * (1 - share) + high[1:] * share
     most = float(np.sum(mass * chord) + 4 / end[-1] ** 2 * high[-1]) * (1 + LIMITS.rounding_share)

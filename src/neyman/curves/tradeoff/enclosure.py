@@ -188,6 +188,7 @@ def _by_values(loss: OffLatticeLoss) -> Pair:
     value, log_p = np.array(loss.values), np.array(loss.log_p)
     size = 8 + len(value) + 4 * float(np.abs(value).max() + np.abs(log_p).max())
     p, q, alone = np.exp(log_p), np.exp(log_p - value), (loss.failure, loss.missing)
+    # slack: corners_from_logarithms_of_masses
     return _round_polygon(p, q, 2 * size * UNIT, alone, (0.0, 0.0))
 
 
@@ -213,6 +214,7 @@ def _on_lattice(losses: Composition) -> Pair | None:
         tails.append(tail * (1 + 1e-9))
     # A power of e errs by 2 units plus its exponent's rounding. A product errs by one unit. Sums
     # are exact.
+    # slack: counted
     slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
     alone = joint.infinite, joint.reverse().infinite
     return _round_polygon(masses[0], masses[1], slack, alone, (tails[0], tails[1]))
@@ -265,11 +267,13 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     end = min(top, LIMITS.largest_epsilon)
     sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
     points: list[Corner] = (
+        # slack: lines_and_points_at_the_mass_of_infinite_losses
         [(Fraction(0), Fraction(losses.infinite) * (1 - Fraction(8 * UNIT)))] if sure else []
     )
     lines: list[Line] = []
     if top <= LIMITS.largest_epsilon:
         high = up(math.exp(up(top, 1)))
+        # slack: lines_and_points_at_the_mass_of_infinite_losses
         lines.append((Fraction(high), Fraction(losses.infinite) * (1 + Fraction(8 * UNIT))))
         if sure and losses.log_top - top > math.log(LIMITS.least_delta):
             points.append(_last_corner(losses, top))
@@ -337,6 +341,7 @@ def _last_corner(losses: Composition, top: float) -> Corner:
 
     If its mass has only a lower bound, use that.
     """
+    # slack: the_corner_of_the_largest_loss
     slack = 64 * UNIT * (2 + abs(losses.log_top) + abs(top))
     level = math.exp(losses.log_top - top) * (1 + slack)
     power = Fraction(math.exp(losses.log_top)) + Fraction(losses.infinite)
@@ -381,7 +386,7 @@ class _Places:
                 # t equals e^epsilon to a few units of t and of epsilon. These count against the
                 # point: two units for the exponential, one for epsilon, and one for each product
                 # and sum. The slack of `_up` and `_down` covers the sum with delta.
-                units = 16 * UNIT * (1 + np.abs(five))
+                units = 16 * UNIT * (1 + np.abs(five))  # slack: counted
                 least, most = low + slope * t * (1 - units), high + slope * t * (1 + units)
                 left = (np.exp(-r) - np.exp(-wide)) / -np.expm1(-r)
                 right = (np.exp(wide) - np.exp(r)) / np.expm1(r)
@@ -399,6 +404,7 @@ class _Places:
                 good = (least[0] >= most[1]) & (least[4] >= most[3]) & (bound > 0) & (slope > 0)
                 level[wanting[good]] = slope[good]
                 # The inner difference errs by a relative unit, which 1e-3 covers, the last by one.
+                # slack: counted
                 power[wanting[good]] = np.minimum(bound[good] * (1 - 8 * UNIT), 1.0)
                 wanting = wanting[~good]
                 if not len(wanting):
@@ -412,6 +418,7 @@ class _Places:
         with np.errstate(all="ignore"):
             at = (b[:-1] - b[1:]) / (a[:-1] - a[1:])
         at = np.clip(np.where(np.isfinite(at), at, t[:-1]), t[:-1], t[1:])
+        # same: 1.0 -> 1.001: Where t[1:] is t[:-1], at is both, and 0 is divided.
         share = (at - t[:-1]) / np.where(t[1:] > t[:-1], t[1:] - t[:-1], 1.0)
         above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
         below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)
@@ -472,6 +479,7 @@ class _Places:
 
     def rows(self) -> list[tuple[float, float, float, float]]:
         """Return for each place upper bounds on e^epsilon and delta, a level, and its power."""
+        # slack: slopes_of_lines_are_moved_up
         t = np.exp(self.place) * (1 + 16 * UNIT * (1 + self.place))
         return [
             (float(x), float(d), float(a), float(b))
@@ -480,10 +488,12 @@ class _Places:
 
 
 def _up(log_value: Array) -> Array:
+    # slack: powers_of_e_are_moved_outward/a
     value = np.exp(np.minimum(log_value, 0.0) * (1 - 4 * UNIT)) * (1 + 8 * UNIT)
     value = np.minimum(value + math.ulp(0.0), 1.0)  # e^-800 is not 0
     return np.where(np.isneginf(log_value), 0.0, value)
 
 
 def _down(log_value: Array) -> Array:
+    # slack: powers_of_e_are_moved_outward/b
     return np.exp(np.minimum(log_value, 0.0) * (1 + 4 * UNIT)) * (1 - 8 * UNIT)

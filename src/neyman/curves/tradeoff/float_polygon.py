@@ -20,6 +20,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 SMALLEST = float(PIECEWISE_LINEAR_LIMITS.least_level)
+# slack: a_test_after_another_stays_on_its_side
 RELATIVE_MOVE = 12 * UNIT  # more than the relative error of a result [TC-13]
 UNDERFLOW_LOSS = 1e-300  # bound on an underflow
 HALF_BITS = int(np.float64(0.5).view(np.int64))

@@ -228,7 +228,7 @@ def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
     top, first = float(k[0]), 1.01 * float(error[0])
     # [C-3]: errors of each exponent, of waves that are products, and of the sum of the terms. The
     # kernel errs by at most 16 units.
-    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
+    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)  # slack: counted
     # The noise has the transform e^{v w^2 / 2}, w = a + i u: next to 1 at the nodes.
     error = error + np.abs(phi) * (v * (a * a + u * u))
     w = a + 1j * u
@@ -237,10 +237,11 @@ def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
     weight = phi * kernel
     error = float(np.abs(kernel) @ error) + plan.left / math.pi
     # Errors of the height, the angle of the first node, a multiple of this angle, and x.
-    error += 4 * UNIT * float(np.abs(weight) @ np.abs(w)) * abs(x)
+    error += 4 * UNIT * float(np.abs(weight) @ np.abs(w)) * abs(x)  # slack: counted
     # The noise exceeds the room with probability at most e^{guess - need}.
     room = math.sqrt(2 * v * (plan.need - plan.guess))
     if not step:
+        # slack: counted
         room += 4 * UNIT * (abs(x) + room)  # roundings of the places and of x
     places = np.array([x + room, x - room])
     total, scale = np.real(series(weight, places * h)), top - a * places
@@ -248,13 +249,14 @@ def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
     safe = k[1:] + np.log1p(plan.error[1:]) + 0.5 * v * real[1:] ** 2
     # Each term errs by at most 4 relative units.
     after = safe - gap - np.multiply.outer(places, real[1:]) - scale[:, None]
-    after += 8 * UNIT * (np.abs(k[1:]) + gap + 1 + np.abs(scale)[:, None])
-    after += 8 * UNIT * np.multiply.outer(np.abs(places), real[1:])
+    after += 8 * UNIT * (np.abs(k[1:]) + gap + 1 + np.abs(scale)[:, None])  # slack: counted
+    after += 8 * UNIT * np.multiply.outer(np.abs(places), real[1:])  # slack: counted
     error = error + (np.exp(np.minimum(after, 700.0)) / -np.expm1(-gap)).min(axis=1)
     error = error + np.exp(np.minimum(-turns - scale, 700.0)) / -math.expm1(-turns)
     if v:
         error = error + np.exp(np.minimum(plan.guess - plan.need - scale, 700.0))
     # K(a - s) enters twice, once through the nodes.
+    # slack: counted
     slack = 8 * UNIT * (abs(top) + a * np.abs(places) + 1) + float(plan.error[0]) + first
     low, high = float(total[0] - error[0]), float(total[1] + error[1])
     if not (0 < high < math.inf and v * (a * a + float(u[-1]) ** 2) < 0.1):
@@ -263,6 +265,7 @@ def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
     return log_low, min(math.log(high) + float(scale[1] + slack[1]), 0.0)
 
 
+# slack: the_tails_of_a_normal_loss/a
 LOG_NDTR_ERROR = 64 * UNIT  # error of SciPy's log_ndtr, relative to 1 + its size
 Tails = tuple[Interval, Interval]
 """Bounds on P(L > x) and P(L <= x), also valid for P(L >= x), P(L < x), and at floats next to x."""
@@ -286,7 +289,7 @@ def _(loss: GaussianLoss, x: float) -> tuple[Tails, Tails]:
 def _normal_tails(mu: float, x: float) -> tuple[Tails, Tails]:
     """Return the tails of N(mu^2 / 2, mu^2) under P and of N(-mu^2 / 2, mu^2) under Q."""
     z, half = x / mu, 0.5 * mu
-    away = 8 * UNIT * (abs(z) + mu)
+    away = 8 * UNIT * (abs(z) + mu)  # slack: the_tails_of_a_normal_loss/a
 
     def tail(v: float) -> Interval:
         low, high = float(log_ndtr(v - away)), float(log_ndtr(v + away))
@@ -299,7 +302,7 @@ def _normal_tails(mu: float, x: float) -> tuple[Tails, Tails]:
 @tails_of_one.register
 def _laplace_tails(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
     a = loss.epsilon
-    away = 8 * UNIT * (abs(x) + a)
+    away = 8 * UNIT * (abs(x) + a)  # slack: counted
 
     def cdf(x: float) -> float:
         if x < -a:
@@ -307,7 +310,9 @@ def _laplace_tails(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
         return 0.5 * math.exp(0.5 * (x - a)) if x < a else 1.0
 
     def tails(x: float) -> Tails:
+        # slack: the_tails_of_a_laplace_loss; counted
         low, high = cdf(x - away) * (1 - 16 * UNIT), min(cdf(x + away) * (1 + 16 * UNIT), 1.0)
+        # slack: the_tails_of_a_laplace_loss
         return (max(1 - high - UNIT, 0.0), min(1 - low + UNIT, 1.0)), (low, high)
 
     above, below = tails(-x)
@@ -339,6 +344,7 @@ def _sampled_tails(
     if at > LIMITS.largest_exponent:
         return None
     ratio = math.expm1(at) / q
+    # slack: counted
     error = 8 * UNIT * (abs(ratio) + math.exp(at) * abs(at) / q)  # of the ratio and of x
     ends: list[tuple[Tails, Tails]] = []
     for side in (-1, 1):  # certain lower and upper ends of l
@@ -346,14 +352,14 @@ def _sampled_tails(
             ends.append((ALL, ALL))
             continue
         place = math.log1p(ratio + side * error)
-        known = inner(place + side * 4 * UNIT * abs(place))
+        known = inner(place + side * 4 * UNIT * abs(place))  # slack: counted
         if known is None:
             return None
         ends.append(known)
     (p_last, q_last), (p_first, q_first) = ends[1], ends[0]
 
     def mixed(here: float, there: float, side: int) -> float:
-        return min(((1 - q) * there + q * here) * (1 + side * 8 * UNIT), 1.0)
+        return min(((1 - q) * there + q * here) * (1 + side * 8 * UNIT), 1.0)  # slack: counted
 
     above = mixed(p_last[0][0], q_last[0][0], -1), mixed(p_first[0][1], q_first[0][1], 1)
     below = mixed(p_first[1][0], q_first[1][0], -1), mixed(p_last[1][1], q_last[1][1], 1)

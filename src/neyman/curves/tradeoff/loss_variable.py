@@ -116,6 +116,7 @@ class PrivacyLoss:
         revealed = any(isinstance(part, NonPrivateLoss) for part, _ in self.composition.parts)
         if low == high and (not low or revealed):  # another mass of 1.0 is rounded
             return Bound(abs(low), abs(high), "upper", "mass")
+        # slack: the_mass_of_infinite_losses
         return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0), "upper", "mass")
 
     @property
@@ -281,7 +282,7 @@ class PrivacyLoss:
         low, high = Tail(self.composition, following, 0, step).bounds()
         mass = self.infinite
         tail = exp_down(low) + mass.lower, exp_up(high) + mass.upper
-        tail = tail[0] * (1 - UNIT), min(tail[1] * (1 + 2 * UNIT), 1.0)
+        tail = tail[0] * (1 - UNIT), min(tail[1] * (1 + 2 * UNIT), 1.0)  # slack: counted
         return _complementary((0.0, 1.0), tail), tail
 
     def _at(self, x: float) -> tuple[Interval, Interval]:
@@ -295,6 +296,7 @@ class PrivacyLoss:
         if x < -LIMITS.least_log:
             size = slope[0] * down(math.exp(x)), slope[1] * up(math.exp(x))
             # A product errs by one unit or the smallest float. The power of e is rounded outward.
+            # slack: counted
             cdf = min(max(size[0], 0.0), 1.0), min(up(size[1] * (1 + 4 * UNIT)), 1.0)
             cdf = cdf if slope[1] else (0.0, 0.0)
         else:
@@ -361,8 +363,8 @@ def _note(below: Interval, beyond: Interval) -> str:
 
 def _complementary(one: Interval, other: Interval) -> Interval:
     """Return bounds on a probability, from bounds on it and on its complement."""
-    low = max(one[0], 1 - other[1] - UNIT)
-    high = min(one[1], 1 - other[0] + UNIT)
+    low = max(one[0], 1 - other[1] - UNIT)  # slack: a_probability_from_the_rest
+    high = min(one[1], 1 - other[0] + UNIT)  # slack: a_probability_from_the_rest
     return max(min(low, high), 0.0), min(max(low, high), 1.0)
 
 
@@ -379,10 +381,11 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
     if unit == -math.inf:
         return (0.0, 0.0), (0.0, 0.0)
     if unit < LIMITS.least_log:  # only the chord from the left to 0 does not underflow
+        # slack: the_slope_of_a_profile_between_its_chords
         longest = -math.expm1(left[-1] - x) * (1 - 16 * UNIT)
         most = exp_up(float(upper[-1])) / longest if longest > 0 else math.inf
         return (0.0, exp_up(unit)), (0.0, most)
-    error = 8 * UNIT * (4 + abs(unit))
+    error = 8 * UNIT * (4 + abs(unit))  # slack: the_slope_of_a_profile_between_its_chords
     size = math.exp(unit)
     at = math.exp(lower[0] - unit) * (1 - error), 1 + error
     ahead, behind = np.exp(np.minimum(upper[1:] - unit, 700.0)).reshape(2, n) * (1 + error)
@@ -390,8 +393,8 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
         below = (at[0] - ahead) / np.expm1(right - x) - error
         above = (behind - at[0]) / -np.expm1(left - x) + error
     # expm1 errs by 2 units, and quotient and product by one each. The error above covers them.
-    below = np.where(right > x, below, 0.0) * (1 - 16 * UNIT)
-    above = np.where(left < x, above, np.inf) * (1 + 16 * UNIT)
+    below = np.where(right > x, below, 0.0) * (1 - 16 * UNIT)  # slack: counted
+    above = np.where(left < x, above, np.inf) * (1 + 16 * UNIT)  # slack: counted
     slope = max(float(np.nanmax(below)), 0.0) * size, float(np.nanmin(above)) * size
     return (at[0] * size * (1 - error), at[1] * size * (1 + error)), slope
 
@@ -404,6 +407,7 @@ def _variance(c: Composition) -> Interval:
     for loss, n in few:
         least, most = loss.variance()
         low, high = low + n * least, high + n * most
+    # slack: counted
     return low * (1 - 4 * len(c.parts) * UNIT), high * (1 + 4 * len(c.parts) * UNIT)
 
 
@@ -430,6 +434,7 @@ def _variance_by_moments(c: Composition, mean: Interval) -> Interval:
             t = (j[:n] ** 2).astype(float)
             weight = np.array([np.prod([s / (s - r) for s in t if s != r]) / r for r in t])
             total = float(weight @ value[:n]) / d**2
+            # slack: counted
             slack = float(np.abs(weight) @ (error[:n] + 8 * UNIT * np.abs(value[:n]))) / d**2
             slack *= 1 + 1e-12
             if n % 2:

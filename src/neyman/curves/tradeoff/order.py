@@ -153,7 +153,7 @@ def _by_corners(f: Curve, g: Curve) -> bool:
     log_slope = np.array([math.log(t.numerator) - math.log(t.denominator) for t, _ in lines])
     size = np.array([math.log(max(t.numerator, 2)) for t, _ in lines])
     # Each logarithm errs by 2 units of at most the first logarithm. Their difference adds one.
-    epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)
+    epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)  # slack: counted
     high = np.max([p.log_deltas(epsilons)[1] for p in f.profiles], axis=0)
     return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
 

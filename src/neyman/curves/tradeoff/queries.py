@@ -54,12 +54,12 @@ def source_note(sources: tuple[str, ...]) -> str:
 
 def level_slack(log_level: float) -> float:
     """Bound the rounding error of the logarithm of a level."""
-    return 2 * UNIT * (1 + abs(log_level))
+    return 2 * UNIT * (1 + abs(log_level))  # slack: a_level_whose_logarithm_is_rounded
 
 
 def target_slack(log_delta: Any) -> Any:
     """Bound the rounding error of the logarithm of one or several deltas."""
-    return 2 * UNIT * (1 + np.abs(log_delta))
+    return 2 * UNIT * (1 + np.abs(log_delta))  # slack: an_epsilon_where_delta_hardly_falls
 
 
 def settled(log_level: float, low: float, high: float) -> Interval:
@@ -364,7 +364,7 @@ def sampled_mu(profile: Profile) -> float:
     sure = low < 0
     ends = normal_quantile(low[sure]), normal_quantile(log_levels[sure])
     # A log level errs by 2 units. So does `log_powers`, rounded inward.
-    mus = ends[0] - ends[1] - 64 * UNIT * (2 + np.abs(ends[0]) + np.abs(ends[1]))
+    mus = ends[0] - ends[1] - 64 * UNIT * (2 + np.abs(ends[0]) + np.abs(ends[1]))  # slack: counted
     return max(0.0, float(mus.max())) if sure.any() else 0.0
 
 
@@ -379,6 +379,7 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
     power = cache(profile.log_power)
     if known > 0:
         level = math.log(known) - epsilon
+        # slack: another_pair_has_no_larger_power_there
         slack = 4 * UNIT * (1 + abs(level) + epsilon)
         if power(level)[1] - level <= epsilon - slack:  # at power = e^epsilon level = known
             return 0.0, exp_up(level + epsilon + slack)

@@ -167,7 +167,7 @@ def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, flo
     level, top = level[level < 1], top[level < 1]
     with np.errstate(divide="ignore"):
         # Sums, products, and quotients of a few numbers err by less than 16 units of 1 or of top.
-        log_power = np.log(top * (1 + 16 * UNIT) + 16 * UNIT * (top > 0.5))
+        log_power = np.log(top * (1 + 16 * UNIT) + 16 * UNIT * (top > 0.5))  # slack: counted
         mu = _quantile(log_power) - normal_quantile(np.log(level))
     return max(float(np.max(mu + _slack(mu), initial=0.0)), 0.0)
 
@@ -293,11 +293,12 @@ class HalfCurve:
         with np.errstate(divide="ignore"):
             cross = float(np.max(np.log(miss) - np.logaddexp(0.0, self._epsilon)))
             least, most = (
+                # slack: counted
                 float(np.max(np.log(np.maximum(miss - v - 4 * UNIT, 0.0)) - self._epsilon))
                 for v in (asked.high, asked.low)
             )
         # The difference above errs by 2 units, the logarithm by 2 relative units, this sum by one.
-        least -= 8 * UNIT * (1 + abs(least) + float(np.abs(self._epsilon).max()))
+        least -= 8 * UNIT * (1 + abs(least) + float(np.abs(self._epsilon).max()))  # slack: counted
         ranges = [(low, min(max(cross, low), high))] if asked.false_positives else []
         if asked.false_negatives and least <= high:
             ranges.append((least, max(least, min(cross, most))))
@@ -334,6 +335,7 @@ class HalfCurve:
             # A sum of two logarithms errs by 2 relative units, and each logarithm by one.
             log_power = np.logaddexp(above, steep)
             size = 2 + np.abs(above) + np.abs(self._epsilon[line]) + np.abs(log_level)
+            # slack: counted
             log_power = log_power + 4 * UNIT * np.where(np.isfinite(size), size, 1.0)
             mu = _quantile(log_power) - normal_quantile(log_level)
             mu = mu + _slack(mu)
@@ -347,10 +349,12 @@ class HalfCurve:
                 return self._sure[log_level]
             low, high = self._power(log_level, line)
             if log_level == -math.inf:  # at level 0, the power is the mass of infinite loss
+                # slack: counted
                 return math.inf if -math.expm1(low) + 4 * UNIT <= asked.high else 0.0
             if asked.false_positives and self._logs[0] <= log_level <= self._logs[1]:
                 outside = 0.0
             else:  # expm1 errs by less than 2 units of a number of at most 1
+                # slack: counted
                 most, least = -math.expm1(low) + 4 * UNIT, -math.expm1(high) - 4 * UNIT
                 outside = max(most - asked.high, 0.0) or min(least - asked.low, 0.0)
             if not outside:
@@ -377,6 +381,7 @@ class HalfCurve:
         if not ends[1] - ends[0] <= 0.1 * self._width(float(ends[1] - normal_quantile(log_level))):
             below, above = profile.log_power(log_level)
             low, high = max(low, below), min(high, above)
+        # slack: counted
         slack = 2 * UNIT * (1 + abs(log_level))  # log power moves at most as much as the log level
         return low - slack, high
 
@@ -441,4 +446,4 @@ def _slack(mu: Any) -> Any:
     relative units and is at most 745. It moves z by less than 1.26 times its error, divided by |z|
     in the tails: 200 units. The sum is below 16384 + 256 mu units.
     """
-    return 256 * UNIT * (64 + np.abs(mu))
+    return 256 * UNIT * (64 + np.abs(mu))  # slack: counted

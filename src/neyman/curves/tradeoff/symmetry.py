@@ -80,11 +80,13 @@ def conjugate(f: Curve, slope: float) -> Bound:
     if slope >= 0:
         return Bound(slope, slope, "upper", "closed form")
     epsilon = math.log(-slope)
-    error = 4 * UNIT * (1 + abs(epsilon))
+    error = 4 * UNIT * (1 + abs(epsilon))  # slack: the_conjugate_of_a_curve
     low = max(p.log_delta(epsilon + error)[0] for p in f.profiles)
     high = max(p.log_delta(epsilon - error)[1] for p in f.profiles)
     # f*(y) >= y - f(1) and f(1) = 0. f*(y) >= -f(0) [TC-8]. The value of expm1 is at most 1 in size
     # and errs by 2 units. The product before it adds less than one unit.
+    # slack: counted; the_conjugate_of_a_curve
     least = max(math.expm1(low * (1 + 2 * UNIT)) - 4 * UNIT, slope, -1.0)
+    # slack: counted; the_conjugate_of_a_curve
     most = min(math.expm1(min(high, 0.0) * (1 - 2 * UNIT)) + 4 * UNIT, 0.0)
     return Bound(min(least, max(most, slope)), max(most, slope), "upper", f.method)

@@ -288,6 +288,7 @@ class Tradeoff:
         if epsilon > QUERY_LIMITS.largest_epsilon:  # delta falls: the bound there holds beyond
             mass = max(c.least.infinite for c in self.directions)
             high = self._log_delta(QUERY_LIMITS.largest_epsilon)[1]
+            # slack: the_mass_of_infinite_losses_is_what_is_left_far_out
             return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
         low, high = self._log_delta(epsilon)
         return Bound(low, high, "upper", self.method)
@@ -421,6 +422,7 @@ class Tradeoff:
             return losses.supremum
         # The relative error is 6 units for the mass and 2 units for each logarithm.
         certain = log_of(losses.least.infinite)
+        # slack: no_epsilon_is_enough_only_if_the_infinite_losses_exceed_delta
         return None if certain > target + 8 * UNIT * (1 - target) else math.inf
 
     @question
@@ -550,7 +552,7 @@ class Tradeoff:
         if not self.joined and len(self.directions) > 1 and log_level < 0:
             low, high = concave_power(self._log_delta, self._log_power, log_level, (low, high))
         # The power T is concave, so T(b) >= T(b') b / b' for the float b' >= the baseline b.
-        low -= 4 * UNIT
+        low -= 4 * UNIT  # slack: counted
         return Bound(min(exp_down(low), exp_up(high)), exp_up(high), "upper", method)
 
     def _log_power(self, log_level: float) -> Interval:
@@ -571,7 +573,7 @@ class Tradeoff:
             if log_level > -1e300 and not losses.infinite:
                 # log power exceeds the log level by at most the largest loss.
                 most = log_level + above(losses.supremum)
-                most += 8 * UNIT * (1 + abs(most) + abs(log_level))
+                most += 8 * UNIT * (1 + abs(most) + abs(log_level))  # slack: counted
                 if most <= largest:
                     return log_level, most
             if largest > -math.inf and profile.costly:

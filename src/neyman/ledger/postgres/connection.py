@@ -254,6 +254,7 @@ class Connections:
                 " || set_config('default_transaction_read_only', 'off', false)"
                 " || set_config('lock_timeout', %s, false)"
                 " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
+                # same: 1000 -> 1001: The wait of a lock differs by one part in 1,000.
                 (str(max(round(self.wait * 1000), 1)),),
             ).fetchall()[0]
         if standby:

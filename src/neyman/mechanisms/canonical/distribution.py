@@ -84,6 +84,7 @@ class CanonicalLaw:
     def c(self) -> Bound:
         """Return bounds on the fixed point c = f(c), in (0, 1/2)."""
         low, high = (math.exp(v) for v in self.ladder.log_c)  # to 2 units, and a product
+        # slack: counted
         return Bound(low * (1 - 4 * UNIT), high * (1 + 4 * UNIT), "lower", self.curve.method)
 
     def log_tail(self, x: Array) -> Arrays:
@@ -103,6 +104,7 @@ class CanonicalLaw:
         # Left of the center, the small 1 - s keeps its digits.
         logs: list[Array] = [np.where(left, np.log1p(-v), np.log(v)) for v in shares]
         ends: Array = np.sort(np.array(logs), axis=0)
+        # slack: canonical_noise_of_a_pure_guarantee
         slack = 8 * UNIT * (np.where(left, np.abs(ends), 1.0) + np.abs(ends))
         return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
 
@@ -111,6 +113,7 @@ class CanonicalLaw:
         n, low, high = self._middle(x)
         steep, flat = self.ladder.log_slope(low, n), self.ladder.log_slope(high, n)
         gap = [math.log(v) for v in self.ladder.gap]
+        # slack: canonical_noise_of_a_pure_guarantee
         return gap[0] + steep[0] - 4 * UNIT, gap[1] + flat[1] + 4 * UNIT
 
     def place(self, log_u: Array) -> Arrays:
@@ -118,7 +121,7 @@ class CanonicalLaw:
         low, high = np.empty(len(log_u)), np.empty(len(log_u))
         middle = log_u > self.ladder.log_c[1]
         u = np.exp(log_u[middle])
-        slack = 8 * UNIT * u
+        slack = 8 * UNIT * u  # slack: canonical_noise_of_a_pure_guarantee/a
         low[middle], high[middle] = self.ladder.middle(u - slack, u + slack)
         low[~middle], high[~middle] = self.ladder.place(log_u[~middle])
         return np.maximum(low, 0.0), high
@@ -149,6 +152,7 @@ class CanonicalLaw:
         inside += float(u[-1] * low[-1])
         # From 1/2 to c the quantile is a line from 0 to 1/2.
         gap_low, gap_high = self.ladder.gap
+        # slack: counted
         slack = 512 * UNIT  # effect of a rounded u, by partial integration [CN-5]
         return Bound(
             max(2 * inside * (1 - slack) + gap_low / 12 - slack, 0.0),
@@ -237,6 +241,7 @@ def _geometric(last: float, r: float) -> float:
     if r >= 1:
         return math.inf
     a, rest = last + 1, r / (1 - r)
+    # slack: variances_of_canonical_noise
     return (a * a + 2 * a * rest + rest * (1 + r) / (1 - r)) * (1 + 64 * UNIT)
 
 
@@ -278,7 +283,8 @@ def _exact_variance(law: Exponential) -> Bound:
                 value += integral(a / b) - integral(-half)
             value *= 4
     near = float(value)
-    low = min(near * (1 - 64 * UNIT), MOST)
+    low = min(near * (1 - 64 * UNIT), MOST)  # slack: variances_of_canonical_noise
+    # slack: variances_of_canonical_noise
     return Bound(low, near * (1 + 64 * UNIT), "upper", "exact sums")
 
 
@@ -334,6 +340,7 @@ def _hold_symmetric(composition: Composition) -> Composition:
         points += [(level, power), (1 - power, 1 - level)]
     for e, d in zip(place, high, strict=True):
         # A power of e has an error of 2 units, and a product of one.
+        # slack: counted
         line = Fraction(math.exp(e) * (1 + 8 * UNIT * (1 + e))), Fraction(exp_up(float(d)))
         lines += [line, mirrored_line(*line)]
     return composition_between((hull(points), envelope(lines)))

@@ -57,7 +57,8 @@ class Ladder(ABC):
         """Bound (1/2 - s) / (1 - 2c): the t with P(Z > t) = s, if it is in [-1/2, 1/2]."""
         gap_low, gap_high = self.gap
         low, high = 0.5 - s_high, 0.5 - s_low
-        low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT
+        low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT  # slack: a_place_in_the_middle
+        # slack: canonical_noise_of_a_pure_guarantee/a, a_place_in_the_middle
         return low, high / np.where(high > 0, gap_low, gap_high) + 4 * UNIT
 
 
@@ -92,7 +93,7 @@ class ClosedLadder(Ladder):
                 m[past] = np.maximum(m[past] + (shift if side else -shift), 0.0)
                 t[past] = self._inward(log_u[past], m[past])[side]
                 shift *= 2
-            slack = 4 * UNIT * (2 * side - 1)
+            slack = 4 * UNIT * (2 * side - 1)  # slack: a_place_beyond_the_middle/a
             ends.append(np.where(far, math.inf, m + np.clip(t, -0.5, 0.5) + slack * m))
         return ends[0], ends[1]
 
@@ -101,6 +102,7 @@ class ClosedLadder(Ladder):
         with np.errstate(over="ignore"):
             low, high = self.back(log_u, n)
             # A power of e errs by 2 units, and the product by one.
+            # slack: counted
             return self.line(np.exp(low) * (1 - 4 * UNIT), np.exp(high) * (1 + 4 * UNIT))
 
 
@@ -128,6 +130,7 @@ class MovedLadder(ClosedLadder):
         y, error = self._quantile(log_s)
         move = n * self._distance
         with np.errstate(over="ignore"):
+            # slack: steps_of_a_law_that_is_moved/a
             value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
         return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error), y)
 
@@ -149,6 +152,7 @@ class MovedLadder(ClosedLadder):
         move = n * self._distance
         near = self._log_density(y, error)
         with np.errstate(over="ignore"):
+            # slack: steps_of_a_law_that_is_moved
             far = self._log_density(y + move, error + 4 * UNIT * move)
         return _clip_ends(far[0] - near[0], far[1] + near[1], y)
 
@@ -171,6 +175,7 @@ class Normal(MovedLadder):
         return value, (np.maximum(y, 0.0) + 1) * error + SPECIAL_FUNCTION_ERROR * np.abs(value)
 
     def _log_density(self, y: Array, error: Array) -> Arrays:
+        # slack: the_density_of_the_normal_law
         return -y * y / 2, (np.abs(y) + error) * error + 2 * UNIT * y * y
 
 
@@ -179,17 +184,18 @@ class LaplaceLadder(MovedLadder):
 
     def __init__(self, a: float) -> None:
         self._distance = a
-        self.log_c = _around(-math.log(2) - a / 2, 8 * UNIT * (1 + a))
+        self.log_c = _around(-math.log(2) - a / 2, 8 * UNIT * (1 + a))  # slack: the_law_of_laplace
         self.gap = _relative(-math.expm1(-a / 2))
 
     def _quantile(self, log_s: Array) -> Arrays:
         with np.errstate(divide="ignore"):
             beyond = np.log(-2 * np.expm1(log_s))
         y = np.where(log_s <= -math.log(2), -math.log(2) - log_s, beyond)
-        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))  # slack: the_law_of_laplace
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = np.where(y >= 0, -math.log(2) - y, np.log1p(-np.exp(np.minimum(y, 0.0)) / 2))
+        # slack: the_law_of_laplace, steps_of_a_law_that_is_moved/a
         return value, error + 8 * UNIT * (1 + np.abs(value))
 
     def _log_density(self, y: Array, error: Array) -> Arrays:
@@ -201,20 +207,21 @@ class Logistic(MovedLadder):
 
     def __init__(self, a: float) -> None:
         self._distance = a
+        # slack: the_logistic_law
         self.log_c = _around(-a / 2 - math.log1p(math.exp(-a / 2)), 8 * UNIT * (1 + a))
         self.gap = _relative(math.tanh(a / 4))
 
     def _quantile(self, log_s: Array) -> Arrays:
         y = np.log(-np.expm1(log_s)) - log_s
-        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.abs(y))  # slack: the_logistic_law
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = -np.logaddexp(0.0, y)
-        return value, error + 8 * UNIT * (1 + np.abs(value))
+        return value, error + 8 * UNIT * (1 + np.abs(value))  # slack: the_logistic_law
 
     def _log_density(self, y: Array, error: Array) -> Arrays:
         value = -np.abs(y) - 2 * np.log1p(np.exp(-np.abs(y)))
-        return value, error + 8 * UNIT * (1 + np.abs(y))
+        return value, error + 8 * UNIT * (1 + np.abs(y))  # slack: the_logistic_law
 
 
 class Exponential(ClosedLadder):
@@ -231,6 +238,7 @@ class Exponential(ClosedLadder):
         log_finite = math.log1p(-delta)
         self.log_c = _around(
             log_finite - epsilon - math.log1p(math.exp(-epsilon)),
+            # slack: canonical_noise_of_a_pure_guarantee, steps_of_an_exponential_law
             8 * UNIT * (2 + epsilon + abs(log_finite)),
         )
         # 1 - 2c = tanh(epsilon / 2) + 2 delta / (1 + e^epsilon)
@@ -249,6 +257,7 @@ class Exponential(ClosedLadder):
 
     def _units(self, log_s: Array, n: Array) -> Array:
         """Bound the absolute rounding error of log g^n(s) in closed form."""
+        # slack: a_place_beyond_the_middle/a, steps_of_an_exponential_law
         return 16 * UNIT * (2 + np.abs(np.maximum(log_s, -1e300)) + n * self.epsilon)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
@@ -267,6 +276,7 @@ class Exponential(ClosedLadder):
             value = np.logaddexp(log_u + n * self.epsilon, np.log(self._step_difference(n)))
         error = np.where(n == 0, 0.0, self._units(log_u, n) if self.delta == 0 else 0.0)
         if self.delta:
+            # slack: steps_of_an_exponential_law
             error = np.where(n == 0, 0.0, 16 * UNIT * (2 + np.abs(value) + n * self.epsilon))
         return value - error, value + error
 
@@ -291,7 +301,7 @@ class Exponential(ClosedLadder):
         """Bound the log slope of g^n: -n epsilon inside the support, -inf beyond it."""
         ended = self.out(log_s, n)[1] == -math.inf
         value = np.where(ended, -math.inf, -n * self.epsilon)
-        error = 4 * UNIT * n * self.epsilon
+        error = 4 * UNIT * n * self.epsilon  # slack: steps_of_an_exponential_law
         return value - error, value + error
 
 

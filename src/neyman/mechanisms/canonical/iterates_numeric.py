@@ -49,9 +49,11 @@ class Stepwise(Ladder):
     ) -> None:
         self._ask, self._infinite = log_powers, infinite
         low, high = (math.exp(v) for v in log_delta_zero)
+        # slack: the_middle_of_a_curve_that_is_asked
         self.gap = low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0)
         ends = (max(0.5 * (1 - v), 1e-17) for v in (self.gap[1], self.gap[0]))
         c_low, c_high = ends
+        # slack: the_middle_of_a_curve_that_is_asked
         self.log_c = math.log(c_low * (1 - 8 * UNIT)), math.log(c_high * (1 + 8 * UNIT))
 
     def _powers(self, log_level: Array) -> Arrays:
@@ -62,6 +64,7 @@ class Stepwise(Ladder):
         if not none.all():
             powers = self._ask(log_level[~none])
             low[~none], high[~none] = powers
+        # slack: the_middle_of_a_curve_that_is_asked
         slack = np.where(np.isfinite(low), 4 * UNIT * (2 + np.abs(low)), 0.0)
         return np.maximum(low, log_level) - slack, np.minimum(high + slack, 0.0)
 
@@ -80,7 +83,7 @@ class Stepwise(Ladder):
             # The power is concave, so it exceeds its value m at level 0 by at least (1 - m) level.
             # Values within 8 units of log m (with an error of 2) are at most e^(2 room) m.
             end = math.log(self._infinite)
-            room = 8 * UNIT * (1 - end)
+            room = 8 * UNIT * (1 - end)  # slack: a_level_next_to_the_end_of_the_support
             most = end + log_of(4 * room) - math.log1p(-self._infinite)
             open_ = log_p > end + room
             shut[log_p >= end - room] = most
@@ -105,6 +108,8 @@ class Stepwise(Ladder):
             b, fb = np.where(under, b, x), np.where(under, fb, f)
             known = np.isfinite(a) & np.isfinite(fa)
             width = np.where(known, (b - a) * (np.abs(goal) + 1), np.inf)
+            # same: + blur -> - blur: Ends of a search: _asked() compares the power with p at each
+            # end that is returned.
             if np.all(width <= LIMITS.log_level_width + blur) or np.all(f == 0):
                 break
             with np.errstate(all="ignore"):
@@ -177,7 +182,7 @@ class Stepwise(Ladder):
             _few(np.full(1, math.inf))
         s = np.exp(np.where(np.isfinite(n), s, log_c))
         # A power of e errs by 2 units, and the product by one.
-        first, last = self.middle(s * (1 - 4 * UNIT), s * (1 + 4 * UNIT))
+        first, last = self.middle(s * (1 - 4 * UNIT), s * (1 + 4 * UNIT))  # slack: counted
         return n[half:] + first[half:], n[:half] + last[:half]
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:

@@ -33,7 +33,7 @@ class Limits:
     # Smallest total variation of a curve, because the tail is computed unit by unit.
     least_variation: Fraction = Fraction(1, 10_000)
     # Error of a floating-point step of the tail, relative to the previous tail [PT-5].
-    step_error: float = 16 * UNIT
+    step_error: float = 16 * UNIT  # slack: open
     stored_places: int = 8  # number of places with stored tails
     negligible_tail: float = 1e-30  # the computation stops at this tail probability
     first_words: int = 4
@@ -182,6 +182,7 @@ class PolygonNoise:
 
     def _ladder(self, start: Fraction) -> tuple[Array, Array]:
         exact = HALF - self.density * start
+        # slack: tails_of_the_noise_of_a_polygon
         low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
         lows, highs = [low], [high]
         while high > LIMITS.negligible_tail:
@@ -215,7 +216,9 @@ class PolygonNoise:
             high[side] = highs[inside]
         flipped = ~right
         low[flipped], high[flipped] = 1 - high[flipped], 1 - low[flipped]
+        # slack: tails_of_a_sum_with_the_noise_of_a_polygon
         low[flipped] = np.maximum(low[flipped] - UNIT, 0.0)
+        # slack: tails_of_a_sum_with_the_noise_of_a_polygon
         return np.maximum(low, 0.0), np.minimum(high + UNIT * flipped, 1.0)
 
 

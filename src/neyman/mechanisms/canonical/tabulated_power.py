@@ -88,6 +88,7 @@ class TabulatedPower:
         low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))
         ended = np.concatenate([[0.0], nodes]) >= supremum
         end = math.log(infinite) if infinite else -math.inf
+        # slack: what_is_left_beyond_the_largest_loss
         slack = 4 * UNIT * (4 + abs(end)) if infinite else 0.0  # the rounding error is relative
         low, high = np.where(ended, end - slack, low), np.where(ended, end + slack, high)
         below = log_delta_below_zero(-nodes, (low[1:], high[1:]))
@@ -119,7 +120,7 @@ class TabulatedPower:
         # Errors: a sum of logarithms has a relative error of one unit, and the logarithm of a sum
         # of powers 4 units, relative and absolute. The power is at least the level, so its
         # logarithm is no larger in size.
-        slack = 8 * UNIT * (2 + np.abs(log_levels))
+        slack = 8 * UNIT * (2 + np.abs(log_levels))  # slack: counted
         high = values.min(axis=1)
         star = near[np.arange(len(star)), values.argmin(axis=1)]
         low = log_levels.copy()  # the power is at least the level
@@ -134,6 +135,7 @@ class TabulatedPower:
             low = np.maximum(low, np.append(ratio, 0.0)[at] + log_levels)
             low = np.maximum(low, np.append(-math.inf, powers)[at])
         size = np.where(np.isfinite(high), np.abs(high), 0.0)
+        # slack: counted
         return np.minimum(low - slack, high), np.minimum(high + slack + 8 * UNIT * size, 0.0)
 
     def _power_floor(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
@@ -152,7 +154,7 @@ class TabulatedPower:
             t = np.expm1(epsilon - epsilon[:, 2:3])
             value = np.minimum(_valley(t, low, high, 1), _valley(t, low, high, 2))
             inside = (low[:, 1] >= high[:, 2]) & (low[:, 3] >= high[:, 2])
-            size = 64 * UNIT * (1 + np.max(high, axis=1))
+            size = 64 * UNIT * (1 + np.max(high, axis=1))  # slack: open
             value = np.where(inside & (value > size), np.log(value - size) + base, -math.inf)
         return np.where(np.isnan(value), -math.inf, value)
 

@@ -176,6 +176,7 @@ class MatrixMechanism(Mechanism):
         """
         exact = self.sigma_squared * STRATEGY_UNIT**2
         numbers = check.integer("width", width, 1)
+        # same: 2 -> 3: No machine has the memory for a stream of 2^60 / 3 numbers.
         if numbers * 2 * self.strategy.steps > DISCRETE_GAUSSIAN_LIMITS.numbers:
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
         ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)

@@ -152,6 +152,7 @@ class Strategy(Description):
             factor = cho_factor(matrix.T @ matrix)
             pivots = np.abs(np.diag(factor[0]))
             # Pivots at the level of rounding: the processor decides if they are positive.
+            # slack: counted
             if float(pivots.min()) ** 2 <= len(pivots) * UNIT * float(pivots.max()) ** 2:
                 raise LinAlgError
         except LinAlgError:

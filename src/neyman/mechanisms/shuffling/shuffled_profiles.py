@@ -138,6 +138,8 @@ class _Crowded(Profile):
 
     def epsilon_near(self, log_delta: float) -> float:
         top = self._top()
+        # same: * 1e -> / 1e: epsilon_near is a guess where a search begins: the answer is certified
+        # around any guess.
         low, high = top * 1e-9, top * (1 - 1e-12)
         for _ in range(4):
             place = np.geomspace(low, high, 48)
@@ -168,8 +170,8 @@ class ShuffleProfile(_Crowded):
         bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
         # The report's epsilon is rounded. Close to it, a slightly smaller epsilon bounds delta.
-        safe = np.minimum(asked, top * (1 - 16 * UNIT))
-        inside = np.flatnonzero(asked < top * (1 + 4 * UNIT))
+        safe = np.minimum(asked, top * (1 - 16 * UNIT))  # slack: counted
+        inside = np.flatnonzero(asked < top * (1 + 4 * UNIT))  # slack: counted
         first, last = self._window(safe[inside])
         at = 0
         while at < len(inside):
@@ -182,7 +184,7 @@ class ShuffleProfile(_Crowded):
             at += count
         # Epsilon and each product have an error of one unit: from 16 units below epsilon on, delta
         # may be 0.
-        bounds[0, asked >= top * (1 - 16 * UNIT)] = -math.inf
+        bounds[0, asked >= top * (1 - 16 * UNIT)] = -math.inf  # slack: counted
         low, high = bounds[0][where], bounds[1][where]
         below = np.asarray(epsilons) < 0
         if below.any():
@@ -215,18 +217,20 @@ class ShuffleProfile(_Crowded):
         high = np.logaddexp(high, _log_sum(rest))
         # Errors: differences from the largest term, at most 20 units in the mean, a power 2, a
         # pairwise sum 40 (PT-6), two logarithms of 2 units, and two sums.
-        slack = 64 * UNIT * (1 + np.abs(np.where(np.isfinite(high), high, 0.0)))
+        slack = 64 * UNIT * (1 + np.abs(np.where(np.isfinite(high), high, 0.0)))  # slack: counted
         return np.array([low - slack, np.minimum(high + slack, 0.0)])
 
     def rough(self, epsilons: Array) -> Array:
         """Estimate log delta from some of the terms."""
         # Close to the report's epsilon, proceed as in `log_deltas`. The result only steers.
+        # slack: counted
         first, last = self._window(np.minimum(epsilons, self._top() * (1 - 16 * UNIT)))
         stride = np.maximum((last - first) // LIMITS.rough_users, 1)
         count = int(((last - first) // stride).max()) + 1
         c = first[:, None] + stride[:, None] * np.arange(count)
         inside = c <= self.crowd.others
         c = np.minimum(c, self.crowd.others)
+        # slack: counted
         low, high = self._terms(c, np.minimum(epsilons, self._top() * (1 - 16 * UNIT))[:, None])
         middle = np.where(np.isneginf(low), high - 1, 0.5 * (low + high))
         middle = np.where(np.isnan(middle), -math.inf, middle)
@@ -303,10 +307,12 @@ class ShuffleProfile(_Crowded):
         # Powers, products, and sums: 6 units. The report's epsilon and its difference from the
         # other epsilon are rounded: 2 units of top times e^top = t + gap. If gap dominates and top
         # is large, the 768 units of `log_half` and more cover the error, on both terms.
-        off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top
+        off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top  # slack: counted
         m = c + 1.0
         charge(CALL + LIMITS.term_operations * m.size)
         place = m * first / g
+        # same: * off -> / off: Safe: outside of it first and second are below 0, so the lower end
+        # stays at -inf; only error can lift the upper one.
         inside = place > -m * off / g
         most = np.clip(np.ceil(place) - 1, 0.0, c)  # of the other kind
         k = m - most
@@ -315,7 +321,7 @@ class ShuffleProfile(_Crowded):
         value = first + second * ratio
         # The last term, if rounding decides about it: it is about 0, in units of the pmf.
         # The factor has an error of 5 units, the product and the sum of one each.
-        error = 8 * UNIT * np.abs(second) * ratio + np.abs(second) * ratio_error
+        error = 8 * UNIT * np.abs(second) * ratio + np.abs(second) * ratio_error  # slack: counted
         error = error + off * (3 + m / (most + 1))
         logs: list[Array] = []
         for x in (value - error, value + error):
@@ -323,7 +329,7 @@ class ShuffleProfile(_Crowded):
             logs.append(np.where(good, np.log(np.where(good, x, 1.0)), -math.inf))
         # Two logarithms have relative errors of 2 units, the second is at most top + 7, and two
         # sums have errors of one unit.
-        slack = pmf_error + 8 * UNIT * (4 + top)
+        slack = pmf_error + 8 * UNIT * (4 + top)  # slack: counted
         base = log_pmf - math.log(s + crowd.categories)
         return logs[0] + base - slack, logs[1] + base + slack
 
@@ -431,8 +437,9 @@ class BinaryShuffleProfile(Profile):
         """Bound log delta, in the worse of the orders."""
         at = np.asarray(epsilons, dtype=float)
         low, high = np.full(len(at), -math.inf), np.full(len(at), -math.inf)
-        inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)
+        inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)  # slack: counted
         # Here delta is at most e^(top - epsilon) - 1: 16 units of top, and one for rounding.
+        # slack: counted
         high[~inside & (np.abs(at) <= self._epsilon)] = math.log(64 * UNIT * (1 + self._epsilon))
         below = at < 0
         other: tuple[Order, ...] = tuple(_REVERSED[o] for o in self._orders)
@@ -448,6 +455,7 @@ class BinaryShuffleProfile(Profile):
         b, a = 1 / (s + 2), (s + 1) / (s + 2)
         t, more = np.exp(epsilons), np.expm1(epsilons)[:, None]
         gap = b * t * np.expm1(top - epsilons)
+        # slack: delta_of_shuffled_binary_reports/a, delta_of_shuffled_binary_reports/b
         slack = 16 * UNIT * (gap + b * t * top)
         least, most = np.maximum(gap - slack, 1e-300)[:, None], (gap + slack)[:, None]
         ratio = (t * a - b) / least[:, 0]
@@ -477,9 +485,10 @@ class BinaryShuffleProfile(Profile):
             )
             value = np.where(known, most - rest * (1 - 1e-9) * np.exp(-error), most)
             # If rounding cancels everything, the rest is below a unit of the larger term.
-            highs.append(np.log(np.maximum(value, UNIT * most)) + log_pmf + error)
+            highs.append(np.log(np.maximum(value, UNIT * most)) + log_pmf + error)  # slack: counted
         low, high = np.max(lows, axis=(0, 2)), np.max(highs, axis=(0, 2))
         # A logarithm and two sums have relative errors of 4 units.
+        # slack: delta_of_shuffled_binary_reports/a; delta_of_shuffled_binary_reports/b
         low, high = low - 8 * UNIT * (1 + np.abs(low)), high + 8 * UNIT * (1 + np.abs(high))
         # With more users, a rounded place may be more than one away from the best.
         return low, high if n <= LIMITS.placed_users else np.zeros(len(high))
@@ -526,10 +535,11 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
     total = start[..., None] + np.cumsum(runs, axis=2)
     size = start[..., None] + np.cumsum(np.abs(runs), axis=2)
     # A sum of `run_users` terms; then a quotient, a power of e (2 units), and a difference.
-    wrong = (start * start_error)[..., None] + (LIMITS.run_users * UNIT) * size
+    wrong = (start * start_error)[..., None] + (LIMITS.run_users * UNIT) * size  # slack: counted
     total = total.reshape(rows, -1)[:, :width]
     moved = (size - start[..., None]).reshape(rows, -1)[:, :width]
     wrong = wrong.reshape(rows, -1)[:, :width] + 2 * pmf_error.max() * moved
+    # slack: counted
     return np.maximum(total, 0.0) / pmf, wrong / pmf + 8 * UNIT * np.abs(total) / pmf
 
 
@@ -540,10 +550,11 @@ def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
     terms.
     """
     spread = np.abs(2 * k - c)
+    # slack: a_tail_over_a_probability/a
     error = UNIT * (256 + 8 * spread)  # measured: a sixteenth of this, up to c = 1e9
     tail = np.where(k <= c, betainc(k, np.maximum(c - k, 0) + 1.0, 0.5), 0.0)
     ratio = tail * np.exp(np.minimum(-log_pmf, 700.0))
-    error = error + 8 * UNIT * (np.abs(log_pmf) + 64)
+    error = error + 8 * UNIT * (np.abs(log_pmf) + 64)  # slack: a_tail_over_a_probability/a
     far = (tail < 1e-280) & (k <= c)
     if far.any():
         a, b = k[far], (c - k)[far] + 1.0

@@ -127,7 +127,11 @@ class ProposeTestRelease(Mechanism):
             return near
         first = max(math.floor(near) - 2 - math.ceil(float(scale)), 0)
         last = first + 1
+        # same: + 1 -> - 1: The bracket of a bisection may be wider: the least threshold is the
+        # same.
         while self._tail(Fraction(last + 1))[1] > delta:
+            # same: 2 -> 3: The bracket of a bisection may be wider: the least threshold is the
+            # same.
             last = 2 * last + 1
         # The smallest threshold that is certified.
         return bisect_integers(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)

@@ -178,6 +178,8 @@ class SelectBest(Mechanism):
         Source: Papernot and Steinke 2022, theorem 2.
         """
         stop = math.log(self.runs.halting * (1 - LIMITS.relative_rounding))
+        # same: stop / a -> stop * a: Safe: the published bound is larger, and the lesser of two
+        # counts.
         each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]
         return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z
 

@@ -76,6 +76,8 @@ def least_squares(
     for _ in range(3):  # repeat for the rounding residual
         fitted += spread * solve((right - matrix @ fitted) / lengths)
     off = np.abs(right - matrix @ fitted)
+    # same: 1 + np.abs(right) -> (1): The limit of a residual, which is at least |b| - |A||x|. Where
+    # it is small, |b| is at most |A||x|, and 1 + |b| + |A||x| at most twice 1 + |A||x|.
     size = 1 + np.abs(right) + abs(matrix) @ np.abs(fitted)
     if (off > 1e-6 * size).any():  # constraints that miss by more contradict each other
         worst = int(np.argmax(off / size))

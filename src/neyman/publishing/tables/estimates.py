@@ -281,6 +281,8 @@ def mean(
     c, d = n - n_half, n + n_half
     some = c > 0  # otherwise the count may be 0, and the mean anything
     c = np.where(some, c, 1.0)
+    # same: 1.0 -> 1.001: Safe: d is a whole number and 1 only for a count of 1 without noise; then
+    # the lower end is smaller.
     first = np.where(a >= 0, a / np.maximum(d, 1.0), a / c)
     last = np.where(b >= 0, b / c, b / np.maximum(d, 1.0))
     if rounded or min(offset[1], n2) >= LIMITS.smooth_variance:

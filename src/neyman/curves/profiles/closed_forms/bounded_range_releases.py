@@ -52,12 +52,16 @@ class EnvelopeProfile(Profile):
         if epsilon <= -a:
             value = -math.expm1(epsilon)
             return value_interval(
-                value, SPECIAL_FUNCTION_ERROR + 4 * UNIT * (abs(epsilon) + a) / value
+                value,
+                # slack: delta_of_a_bounded_range/a
+                SPECIAL_FUNCTION_ERROR + 4 * UNIT * (abs(epsilon) + a) / value,
             )
         # A lower limit on the difference: about its rounding error.
-        value = max(-math.expm1((epsilon - a) / 2), UNIT * (abs(epsilon) + a))
+        value = max(-math.expm1((epsilon - a) / 2), UNIT * (abs(epsilon) + a))  # slack: counted
         low, high = value_interval(
-            value, SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value
+            value,
+            # slack: delta_of_a_bounded_range/b
+            SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value,
         )
         total = math.log(-math.expm1(-a))
         slack = SPECIAL_FUNCTION_ERROR * (1 + abs(total))
@@ -153,6 +157,7 @@ class BoundedRangeProfile(Profile):
                 width /= 4
         mass = self._losses.infinite
         if mass:
+            # slack: infinite_losses_beside_bounded_ranges
             best = np.logaddexp(best, math.log(mass)) + 16 * UNIT * (1 - math.log(mass))
         log_delta[at] = np.minimum(best, 0.0)
         return log_delta
@@ -162,6 +167,7 @@ class BoundedRangeProfile(Profile):
         k, error = (x.reshape(c.shape) for x in self._losses.mgf(c.ravel()))
         move = c * epsilons[:, None]
         kernel = log_kernel(c)
+        # slack: chernoff_of_bounded_ranges
         slack = 8 * UNIT * (np.abs(k) + move + (c + 2) * (2 + np.abs(np.log(c))))
         return k + np.log1p(error) - move + kernel + slack
 
@@ -176,6 +182,7 @@ class BoundedRangeProfile(Profile):
             epsilons = np.linspace(low, high, 25)
             value = np.logaddexp(self._by_orders(epsilons), epsilons + log_level)
             k = int(value.argmin())
+            # slack: a_power_where_the_least_epsilon_is_best
             best = min(best, float(value[k]) + 4 * UNIT * (4 + abs(log_level)))
             low, high = epsilons[max(k - 1, 0)], epsilons[min(k + 1, 24)]
         return best

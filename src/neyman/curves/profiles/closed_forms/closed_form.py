@@ -25,6 +25,9 @@ from neyman.numerics.atoms import UNIT
 
 LARGEST, SMALLEST = 1e300, 1e-300  # float range, with room for sums
 # Relative error of SciPy's erfcx, ndtr, and ndtri, and the few steps around them.
+# slack: delta_of_equal_laws, delta_of_a_gaussian_pair, the_power_of_a_gaussian_pair,
+# slack: delta_of_a_laplace_pair/a, delta_of_a_bounded_range/a, delta_of_a_bounded_range/b,
+# slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
 SPECIAL_FUNCTION_ERROR = 64 * UNIT
 SUBNORMAL_LOSS = 1e-322  # largest rounding error of subnormal numbers
 
@@ -85,8 +88,11 @@ class GaussianProfile(Profile):
         ra, rb = _mills(a), _mills(b)
         error = SPECIAL_FUNCTION_ERROR * (ra + rb)
         # a itself is rounded: d log phi = a da, and the Mills ratios move by at most da.
+        # slack: delta_of_a_gaussian_pair/a, delta_of_a_mixture_of_normal_laws/a,
+        # slack: delta_of_a_mixture_of_normal_laws/b
         place = 4 * UNIT * (abs(epsilon) / mu + mu)
         error += place * mu
+        # slack: delta_of_a_gaussian_pair/a, delta_of_a_mixture_of_normal_laws/b
         log_error = place * (abs(a) + 1) + 4 * UNIT * abs(log_phi)
         value = ra - rb
         if mu < 0.2 * max(1.0, abs(a)):
@@ -96,6 +102,7 @@ class GaussianProfile(Profile):
             # An underflowed number is below the smallest float.
             most = log_phi + math.log(max(value + error, SMALLEST)) + log_error
             return -math.inf, min(most, 0.0)
+        # slack: delta_of_a_gaussian_pair, delta_of_a_mixture_of_normal_laws/a
         log_error += 4 * UNIT * abs(math.log(value - error))  # of the logarithms
         return (
             log_phi + math.log(value - error) - log_error,
@@ -113,6 +120,7 @@ class GaussianProfile(Profile):
         z_error = SPECIAL_FUNCTION_ERROR * (1 + abs(z)) * (1 + abs(log_level) / max(abs(z), 1.0))
         x = z + self._mu
         value = float(log_ndtr(x))
+        # slack: counted
         moved = z_error + 2 * UNIT * (abs(z) + self._mu)  # a sum
         slope = max(-x, 0.0) + 1.0  # of log Phi, an upper bound
         if x - moved > 1:  # there Phi > 0.84, so phi / Phi < 1.2 phi
@@ -122,6 +130,7 @@ class GaussianProfile(Profile):
 
     def mu(self) -> Interval:
         """Bound mu, computed as the root of a rounded square."""
+        # slack: the_mu_of_a_gaussian_pair
         return self._mu * (1 - 8 * UNIT), self._mu * (1 + 8 * UNIT)
 
 
@@ -171,7 +180,8 @@ class LaplaceProfile(Profile):
             return -math.inf, -math.inf
         exponent = (epsilon - a) / 2 if epsilon > -a else epsilon
         # A lower limit on the difference: about its rounding error.
-        value = max(-math.expm1(exponent), UNIT * (abs(epsilon) + a))
+        value = max(-math.expm1(exponent), UNIT * (abs(epsilon) + a))  # slack: counted
+        # slack: delta_of_a_laplace_pair/a
         error = SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value
         return value_interval(value, error)
 
@@ -195,6 +205,7 @@ class LaplaceProfile(Profile):
 def value_interval(value: float, relative: float) -> Interval:
     """Bound log value, given its relative error."""
     log_value = math.log(value)
+    # slack: counted
     slack = 4 * UNIT * abs(log_value)  # of the logarithm
     high = min(log_value + math.log1p(relative) + slack, 0.0)
     return log_value + math.log1p(-relative) - slack if relative < 1 else -math.inf, high
@@ -229,6 +240,7 @@ class GaussianMixtureProfile(Profile):
         with np.errstate(divide="ignore"):
             line = np.log(-np.expm1(np.minimum(epsilons, 0.0)))
         # expm1 errs by 2 units, and the logarithm by 2 units of its size.
+        # slack: counted
         slack = np.where(epsilons < 0, 8 * UNIT * (1 + np.minimum(np.abs(line), 800.0)), 0.0)
         least = np.maximum(least, line - slack)
         most = np.minimum(np.maximum(most, line + slack), 0.0)
@@ -243,11 +255,13 @@ class GaussianMixtureProfile(Profile):
 
         The logarithm errs by 2 units of its size, and p_0 by one for each weight.
         """
+        # slack: counted
         return -math.log(self._left) * (1 + 8 * UNIT) + 16 * UNIT * len(self._parts)
 
     def _rounding(self, y: Array) -> Array:
         """Bound the error of log R(y)."""
         largest = self._loss.distances[-1]
+        # slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
         return 16 * UNIT * (len(self._parts) + largest * np.abs(y) + largest**2)
 
     def _places(self, value: Array) -> tuple[Array, Array]:
@@ -260,6 +274,7 @@ class GaussianMixtureProfile(Profile):
         top = float(value.max()) - math.log(loss.weights[-1]) + largest**2 / 2
         high = max(high, top / largest + 1)
         y = loss.inverse(value, low, high)
+        # slack: delta_of_a_mixture_of_normal_laws/a
         away = 4 * self._rounding(y) / np.maximum(loss.slope(y), 1e-12) + 4 * UNIT * np.abs(y)
         left, right = y - away, y + away
         for _ in range(50):
@@ -285,6 +300,7 @@ class GaussianMixtureProfile(Profile):
         ratio = self._loss.log_ratio(y[finite])
         for i, (log_p, c, profile) in enumerate(self._parts):
             place = c * y[finite] - c * c / 2
+            # slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
             error = 4 * UNIT * (c * np.abs(y[finite]) + c * c + abs(log_p) + 4)
             asked = place if removed else -place
             low, high = profile.log_deltas(asked + error)[0], profile.log_deltas(asked - error)[1]
@@ -298,8 +314,10 @@ class GaussianMixtureProfile(Profile):
         # At the far end, either all mass except that at distance 0 is distinguished, or none.
         end = math.log1p(-self._left) if removed and self._left < 1 else -math.inf
         # The sums of logarithms, and the logarithm, err by a unit or two of their size.
+        # slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
         slack = 16 * UNIT * (1 + np.abs(np.maximum(total, -1e300)))
         least = np.where(np.isfinite(y), total[0] - slack[0], -math.inf)
+        # slack: counted
         return least, np.where(np.isfinite(y), total[1] + slack[1], end * (1 - 4 * UNIT))
 
     def log_power(self, log_level: float) -> Interval:
@@ -331,6 +349,7 @@ class CircularGaussianProfile(Profile):
             return -math.inf, -math.inf
         ends = np.array([_log_excess(m, float(room) / m, epsilon) for m, _ in self._loss.arcs])
         low, high = np.logaddexp.reduce(ends, axis=0) - self._loss.log_total
+        # slack: counted
         slack = SPECIAL_FUNCTION_ERROR + 4 * UNIT * (abs(low) + abs(self._loss.log_total))
         return float(low - slack), min(float(high + slack), 0.0)
 
@@ -358,7 +377,8 @@ def _log_excess(m: float, length: float, epsilon: float) -> Interval:
     f = np.exp((peak - v) * (2 * g + v + peak) / 2) * -np.expm1(-m * v)
     value = -((g + peak) ** 2) / 2 + math.log(float((f @ weights).sum()) * width / 2)
     # Rounding of g, of the end, and of the square.
-    place = 4 * UNIT * (epsilon / m + m + high)
+    place = 4 * UNIT * (epsilon / m + m + high)  # slack: counted
+    # slack: counted
     return _widen(value, SPECIAL_FUNCTION_ERROR + place * (steep + 12) + 4 * UNIT * abs(value))
 
 
@@ -384,6 +404,7 @@ class MixtureProfile(Profile):
         The logarithm errs by 2 units of its size, and the differences from the largest by one.
         """
         total = np.asarray(logsumexp(brackets, b=weights, axis=0))
+        # slack: the_mean_of_two_profiles
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
         slack = np.where(np.isfinite(total), slack, 0.0)
         return total[0] - slack[0], np.minimum(total[1] + slack[1], 0.0)

@@ -91,6 +91,7 @@ class ComplementLine:
             bound = k - gap - np.multiply.outer(epsilon, other) - scale[:, None]
             error = error + (np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)).min(axis=1)
         low, high = np.maximum(total - error, 0.0), np.maximum(total + error, 0.0)
+        # slack: a_complement_of_one_node
         slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
         with np.errstate(divide="ignore"):
             return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
@@ -190,7 +191,7 @@ def log_type_two_error(
 def _on_line(line: MissLine, star: float, log_level: float, bend_near: BendNear = None) -> Interval:
     base = line.near(star)
     low, high = _largest(lambda e: _gain(line, e, log_level, base), star, bend_near)
-    slack = 4 * UNIT * abs(base)
+    slack = 4 * UNIT * abs(base)  # slack: a_gain_that_gets_its_size_back
     return low + base - slack, high + base + slack
 
 
@@ -223,8 +224,10 @@ def _from_reverse(
 
     def gain(epsilon: Array) -> tuple[Array, Array]:
         below, above = (np.exp(v) for v in reverse.log_deltas(-epsilon))
+        # slack: a_miss_from_the_reversed_pair/a
         scale, error = np.exp(epsilon), 4 * UNIT * (share + above)
         low, high = scale * (share - above - error), scale * (share - below + error)
+        # slack: a_miss_from_the_reversed_pair/b; counted
         return low - np.abs(low) * 4 * UNIT, high + np.abs(high) * 4 * UNIT
 
     near = reverse.epsilon_near(math.log(missing + (share - missing) / math.e))
@@ -267,8 +270,9 @@ def _largest_around(gain: Gain, bend: float) -> Interval:
     # If the second chords from the ends rise to the inside, gain is smaller beyond them.
     outer = float(max(high[1], high[-2])) if falls[1] <= 0 <= rises[-2] else math.inf
     # As in `Conjugate.chords`, differences of larger numbers err by units of these [DU-2].
+    # slack: counted
     most, least = max(float((64 * UNIT * sizes - inner).max()), outer), float(low.max())
-    rounding = 4 * UNIT * (1 + abs(math.log(least)))
+    rounding = 4 * UNIT * (1 + abs(math.log(least)))  # slack: counted
     return math.log(least) - rounding, math.log(most) + rounding if most < math.inf else math.inf
 
 
@@ -285,8 +289,10 @@ def _largest_at(gain: Gain, star: float) -> Interval:
     # The chord through a neighbor and the point, extended to the other neighbor. The ratio errs by
     # 5 units (expm1 twice, and a quotient), the difference and the product by one each.
     ratio = chord_ratio(before, star, after)
+    # slack: counted
     rise = np.maximum((high - left[0]) * ratio, (high - right[0]) / ratio) * (1 + 16 * UNIT)
-    most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)
+    most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)  # slack: counted
+    # slack: the_largest_gain, a_miss_from_the_reversed_pair/a, a_miss_from_the_reversed_pair/b
     log_low, slack = math.log(low), 4 * UNIT * (1 + abs(math.log(low)))
     return log_low - slack, math.log(most) + slack if most < math.inf else math.inf
 
@@ -310,8 +316,9 @@ def _gain(line: MissLine, epsilon: Array, log_level: float, base: float) -> tupl
     low = np.exp(np.minimum(below, 700.0))
     with np.errstate(over="ignore"):
         high = np.exp(above)
-    error = 4 * UNIT * size * taken
+    error = 4 * UNIT * size * taken  # slack: a_gain_over_its_size
     # Differences of logarithms have relative rounding errors. Beyond 1e3, e^x is 0 or inf.
+    # slack: a_gain_over_its_size
     down, up = (4 * UNIT * (1 + np.minimum(np.abs(v), 1e3)) for v in (below, above))
     return low * (1 - down) - taken - error, high * (1 + up) - taken + error
 
@@ -358,7 +365,7 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     sides = c * (1 - SHARES), c - (1 + c) * SHARES
     real = np.concatenate([[c], *sides])
     k, k_error = losses.mgf(real)  # with 8 more units of its size
-    safe = k + np.log1p(k_error) + 8 * UNIT * np.abs(k)
+    safe = k + np.log1p(k_error) + 8 * UNIT * np.abs(k)  # slack: counted
     top = float(k[0])
     count, h = len(SHARES), math.inf
     for part in (slice(1, count + 1), slice(count + 1, None)):
@@ -377,16 +384,17 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     phi = np.exp(values - values[0].real)
     first = 1.01 * float(error[0])
     # [C-3]: errors of each exponent, of waves as products, and of a sum of terms.
-    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
+    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)  # slack: counted
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
     kernel = -share / (z * (z + 1))
+    # same: -1 -> (1): Safe: |u[1]| is at most |u[-1]|, so the error is larger.
     fixed = dot(np.abs(kernel), error) + math.exp(log_left) / (math.pi * float(u[-1]))
     weight = phi * kernel
     # The height, the angle of the first node, and a multiple of it.
-    moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))
+    moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))  # slack: counted
     gap = math.tau * np.abs(real[1:] - c) / h
     aliases = np.stack([real[1:], safe[1:], gap]).reshape(3, 2, count).transpose(1, 0, 2)
     # K(c) enters twice, once with the nodes of the line.
-    slack = float(k_error[0]) + first + 8 * UNIT * abs(top)
+    slack = float(k_error[0]) + first + 8 * UNIT * abs(top)  # slack: counted
     return ComplementLine(c, u, weight, top, fixed, moving, aliases, slack)

@@ -119,12 +119,12 @@ class ConditionedProfile(ContourProfile):
         atoms = added(parts, tilt)
         used = atoms.weight > self._limits.least_weight * float(atoms.weight.max())
         lost = float(atoms.weight[~used].sum()) * (1 + 1e-9) + atoms.tail + 1e-300
-        place = 4 * UNIT * float(np.abs(atoms.loss).max()) + atoms.place
+        place = 4 * UNIT * float(np.abs(atoms.loss).max()) + atoms.place  # slack: counted
         loss, weight = atoms.loss[used], atoms.weight[used]
         log_p = np.log(weight) + atoms.log_scale - tilt * loss
         size = np.abs(np.log(weight)) + abs(atoms.log_scale) + tilt * np.abs(loss)
         relative = np.broadcast_to(atoms.relative, atoms.loss.shape)[used]
-        slack = 2 * relative + tilt * place + 4 * UNIT * (size + 2)
+        slack = 2 * relative + tilt * place + 4 * UNIT * (size + 2)  # slack: counted
         c = np.array([tilt])
         k, error = (float(v[0]) for v in self.rest.mgf(c))
         # Each term errs by a few units of its size. Those of log kappa are about c log c.
@@ -132,22 +132,25 @@ class ConditionedProfile(ContourProfile):
         log_rest = (
             math.log(lost) + atoms.log_scale + k + math.log1p(error) + float(log_kernel(c)[0])
         )
-        return _Given(loss, log_p, place, slack, log_rest + 8 * UNIT * size, tilt)
+        return _Given(loss, log_p, place, slack, log_rest + 8 * UNIT * size, tilt)  # slack: counted
 
     def _sums(self, given: _Given, epsilons: Array) -> tuple[Array, Array]:
         places = np.subtract.outer(epsilons, given.loss)
+        # slack: counted
         error = given.place + 2 * UNIT * (np.abs(places) + np.abs(given.loss)) + 1e-300
         asked, index = np.unique([places + error, places - error], return_inverse=True)
         ends = self._profile.log_deltas(asked)
         index = np.asarray(index).reshape(2, *places.shape)
         # A sum of logarithms errs by a unit of each, and a sum of n terms by n units.
+        # slack: counted
         slack = given.slack + UNIT * (len(given.loss) + 64 + 4 * np.abs(given.log_p))
-        moved = -given.tilt * epsilons * (1 - 8 * UNIT * np.sign(epsilons))
+        moved = -given.tilt * epsilons * (1 - 8 * UNIT * np.sign(epsilons))  # slack: counted
         rest = given.log_rest + moved
         low, high = ends[0][index[0]], ends[1][index[1]]
-        low = low + given.log_p - slack - 4 * UNIT * known(low)
-        high = high + given.log_p + slack + 4 * UNIT * known(high)
+        low = low + given.log_p - slack - 4 * UNIT * known(low)  # slack: counted
+        high = high + given.log_p + slack + 4 * UNIT * known(high)  # slack: counted
         infinite = np.full(len(epsilons), self._log_infinite)  # the mass errs by a few units
+        # slack: counted
         moved = 16 * UNIT * (1 + abs(self._log_infinite)) if self._infinite else 0.0
         low = np.column_stack([low, infinite - moved])
         high = np.column_stack([high, infinite + moved, rest])

@@ -293,7 +293,7 @@ class BentContour:
         moved = 2 * self.drift * size * np.log1p(1 / np.maximum(near * self.height, 1e-200))
         away = np.abs(np.subtract.outer(epsilon, self.lowest + self.step * np.arange(count)))
         # A distance times z - c errs by 8 units of itself.
-        rounding = 8 * UNIT * (away @ self.sizes + size / self.height)
+        rounding = 8 * UNIT * (away @ self.sizes + size / self.height)  # slack: counted
         exponents = self.aside[1] - np.multiply.outer(epsilon, self.aside[0])
         exponents -= (self.top - self.c * epsilon)[:, None]
         trunk = np.exp(np.minimum(exponents, 700.0)).sum(axis=1)
@@ -313,7 +313,7 @@ class BentContour:
         total, error = self.sum(epsilon)
         scale = self.top - self.c * epsilon
         # Two products, a difference, and two logarithms.
-        slack = 16 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1)
+        slack = 16 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1)  # slack: counted
         with np.errstate(divide="ignore"):
             low = np.log(np.maximum(sign * total - error, 0.0)) + scale - slack
             high = np.log(np.maximum(sign * total + error, 0.0)) + scale + slack
@@ -371,7 +371,7 @@ class _Places:
         def error(log_size: float, at: float) -> float:
             # Products and sums of logarithms err by a few units of their size.
             units = 4 * (abs(log_size) + abs(tilt * at) + abs(log_mgf) + 1)
-            return units * UNIT + abs(tilt) * masses.place_error
+            return units * UNIT + abs(tilt) * masses.place_error  # slack: counted
 
         atoms, wrong = np.zeros(len(place)), 0.0
         for at, log_mass in zip(masses.place.tolist(), masses.log_mass.tolist(), strict=True):
@@ -488,8 +488,9 @@ def bent_contour(
         z = c + away
         scale = turn * dt / (math.pi * z * (z + 1))
         # Each factor errs by 40 units, besides the amplitudes. Transforms err as in ES-4.
+        # slack: counted
         part = count * (unsure / most + 40 * UNIT) + (24 * math.log2(length) + 32) * UNIT
-        added = (len(sizes) + 2 * len(t) + 32) * UNIT + 8 * NODE_ERROR
+        added = (len(sizes) + 2 * len(t) + 32) * UNIT + 8 * NODE_ERROR  # slack: counted
         wrong = math.sqrt(length) * most**count * np.expm1(np.minimum(part, 600.0))
         wrong += added * np.add.reduce(np.abs(terms), axis=0)
         noise += float(np.abs(scale) @ wrong)
@@ -505,7 +506,7 @@ def bent_contour(
     early *= math.exp(1.51 * FIRST_EFOLDS) * edges[1] / 2 / (0.25 * height**2)
     quadrature += float(_panel_error(FIRST_AXES, order)) * early
     # The trunk's end errs by 4 units.
-    fixed = noise + quadrature + (outside + 4 * UNIT * total) / height
+    fixed = noise + quadrature + (outside + 4 * UNIT * total) / height  # slack: counted
     return counted(
         BentContour(
             c,
@@ -522,6 +523,7 @@ def bent_contour(
             fixed,
             moving,
             # Sums, the step, and its multiple err by a few units of themselves.
+            # slack: counted
             count * (places.place_error + 8 * UNIT * max(abs(low), float(places.place[-1]))),
             aside,
         )
@@ -552,9 +554,10 @@ def _trunk(
     rise = count * np.log1p(error / np.maximum(size, 1e-300))
     power = np.exp(np.minimum(count * np.log(size + error) + shift, 600.0))
     from_errors = np.where(rise < 1, np.abs(phi) * np.expm1(np.minimum(rise, 1.0)), power)
+    # slack: counted
     units = UNIT * (4 * count * np.abs(log_phi) + 4 * abs(shift) + len(u) + 64) + 4 * NODE_ERROR
     wrong = from_errors + np.abs(phi) * units
-    moving = float(np.abs(weight) @ (4 * UNIT * np.abs(z) + NODE_ERROR * panel))
+    moving = float(np.abs(weight) @ (4 * UNIT * np.abs(z) + NODE_ERROR * panel))  # slack: counted
     # On the ellipse around a panel, all sizes are at most those on the real axis.
     half, r = panel / 2, limits.trunk_axes
     across, along = half * (r - 1 / r) / 2, half * (r + 1 / r) / 2
@@ -563,7 +566,7 @@ def _trunk(
     most = half * float(_panel_error(r, limits.trunk_order)) * float(sizes.sum()) / math.pi
     tilts = np.array([c - across, c + across])
     k, k_error = losses.mgf(tilts)
-    log_most = k + np.log1p(k_error) + 8 * UNIT * (np.abs(k) + 1) + math.log(most)
+    log_most = k + np.log1p(k_error) + 8 * UNIT * (np.abs(k) + 1) + math.log(most)  # slack: counted
     return u, weight, float(np.abs(kernel) @ wrong), moving, np.array([tilts, log_most])
 
 
@@ -590,7 +593,7 @@ def _amplitudes(
         amplitudes[0, index] += scale * np.add.reduce(wave * back, axis=1)
         amplitudes[1, index] += scale * np.add.reduce(wave * forth, axis=1)
         # The power errs by 40 units, the wave by 8 of y z, NumPy's pairwise sum by 24.
-        units = relative + 64 * UNIT + 12 * NODE_ERROR
+        units = relative + 64 * UNIT + 12 * NODE_ERROR  # slack: counted
         unsure = unsure + size * units * np.minimum(1 / v, ray.mass(height))
         unsure = unsure + size / v * ray.errors(edges, v, limits.ray_order)
     return amplitudes, unsure
@@ -602,7 +605,7 @@ def _log_rise(gap: Array, first_gap: float) -> Array:
     It is an upper bound also if the gaps are from an upper bound on the largest loss.
     """
     ratio = np.log(-np.expm1(-gap)) - math.log(-math.expm1(-first_gap))
-    return ratio + 8 * UNIT * (2 + np.abs(np.log(gap)) + abs(math.log(first_gap)))
+    return ratio + 8 * UNIT * (2 + np.abs(np.log(gap)) + abs(math.log(first_gap)))  # slack: counted
 
 
 class PartsProfile(ContourProfile):
@@ -632,6 +635,7 @@ class PartsProfile(ContourProfile):
         self._step = float(places[1] - places[0])
         self._most = limits.most_tilt / self._step
         # A sum of largest losses is at least this, and at most the supremum.
+        # slack: counted
         self._top = count * (float(places[-1]) - masses.place_error) * (1 - 8 * UNIT)
         reverse = losses.reverse()
         super().__init__(
@@ -646,7 +650,7 @@ class PartsProfile(ContourProfile):
         self._sum = losses
         # The chord near the largest loss starts here.
         gap = limits.top_gap * min(self._step, self._supremum)
-        gap = max(gap, limits.top_gap_units * UNIT * self._supremum)
+        gap = max(gap, limits.top_gap_units * UNIT * self._supremum)  # slack: counted
         self.chord_start = self._supremum - gap
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
@@ -659,10 +663,11 @@ class PartsProfile(ContourProfile):
             start = np.array([self.chord_start])
             most = super()._above_zero(start)[1]
             gap = self._supremum - np.append(start, epsilons[inside])  # exact
+            # slack: counted
             high[inside] = most + _log_rise(gap[1:], float(gap[0])) + 2 * UNIT * known(most)
         with np.errstate(divide="ignore"):
             least = np.log(-np.expm1(np.minimum(epsilons - self._top, 0.0))) + self._log_top
-        low = np.maximum(low, least - 8 * UNIT * (2 + known(least)))
+        low = np.maximum(low, least - 8 * UNIT * (2 + known(least)))  # slack: counted
         high = np.minimum(high, self.log_total_variation())
         return np.minimum(low, high), high
 
@@ -726,8 +731,9 @@ class PartsProfile(ContourProfile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bound log power at many levels. A small level is rejected at the largest loss only."""
         # The level errs by 2 units of its logarithm, the sums by a unit of their terms.
+        # slack: counted
         gained, slack = log_levels + self._supremum, 16 * UNIT * (1 + self._supremum)
-        slack = slack + 16 * UNIT * np.minimum(np.abs(log_levels), 1e300)
+        slack = slack + 16 * UNIT * np.minimum(np.abs(log_levels), 1e300)  # slack: counted
         top = (gained <= self._log_top - slack) & (log_levels > -math.inf)
         low, high = log_levels + self._top - slack, np.minimum(gained + slack, 0.0)
         if not top.all():

@@ -198,6 +198,7 @@ class ContourProfile(Profile):
         saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
         c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
         exponent = log_most - np.multiply.outer(epsilons, c)
+        # slack: chernoff_by_a_few_tilts
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
     def _exponents(self, tilts: Sequence[float] | Array) -> tuple[Array, Array, Array]:
@@ -208,7 +209,7 @@ class ContourProfile(Profile):
         c = np.asarray(tilts, float)
         k, error = self._losses.mgf(c)
         # Both terms of log kappa are about c log c.
-        slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
+        slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))  # slack: chernoff_by_a_few_tilts
         return c, k + np.log1p(error) + log_kernel(c), slack
 
     @cached_property
@@ -241,6 +242,7 @@ class ContourProfile(Profile):
     def _exponent(self, epsilon: float, c: float) -> float:
         """Return the best Chernoff bound on log delta at tilts near c."""
         tilts, log_most, slack = self._exponents(c * AROUND)
+        # slack: chernoff_near_the_saddle
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(np.minimum.reduce(exponent)), 0.0)
 
@@ -258,7 +260,7 @@ class ContourProfile(Profile):
             return np.zeros(len(log_levels))
         level = np.where(inside, log_levels, -1.0)[:, None]
         exponent = (most + np.log(c) + c * level) / (1 + c) + np.log1p(1 / c)
-        slack = slack + 8 * UNIT * (1 + np.abs(level) + np.abs(most))
+        slack = slack + 8 * UNIT * (1 + np.abs(level) + np.abs(most))  # slack: chernoff_of_a_power
         return np.where(inside, np.minimum((exponent + slack).min(axis=1), 0.0), 0.0)
 
     def _hopeless(self, epsilons: Array) -> Array:
@@ -353,6 +355,7 @@ class ContourProfile(Profile):
         low[log_levels == -math.inf], high[log_levels == -math.inf] = least_power, most_power
         # A test that ignores the data has power equal to its level. The logarithm of a level errs
         # by 2 units of its size, as in `level_slack`, and the difference by one more.
+        # slack: a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss
         level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
         least = np.maximum(self._chernoff(log_levels), level)
         low = np.where(inside, np.maximum(low, least), low)
@@ -390,10 +393,12 @@ class ContourProfile(Profile):
             # Power / level is at most e^supremum. A test that rejects only at the top attains it.
             gained = log_levels + self._supremum
             size = np.where(np.isfinite(log_levels), np.abs(log_levels), 0.0)
+            # slack: a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss
             slack = 8 * UNIT * (1 + self._supremum + size)
             high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
             # The supremum may be above the largest loss: by 28 units, and by 8 of an inner loss.
             # Where only the largest loss is rejected, no inner loss exceeds |log level|.
+            # slack: a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss
             slack = 64 * UNIT * (1 + self._supremum + size)
             all_top = gained <= self._log_top - slack
             low = np.where(all_top, np.maximum(low, gained - slack), low)
@@ -473,7 +478,7 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
     if not mass:
         return low, np.minimum(high, 0.0)
     add = math.log(mass)
-    slack = 4 * UNIT * (4 + abs(add))
+    slack = 4 * UNIT * (4 + abs(add))  # slack: a_mass_that_is_added_to_a_logarithm
     return np.logaddexp(low, add) - slack, np.minimum(np.logaddexp(high, add) + slack, 0.0)
 
 

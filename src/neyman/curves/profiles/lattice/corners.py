@@ -104,15 +104,15 @@ def _power(loss: FiniteLoss | OffLatticeLoss, count: int, step: Fraction | None)
     S(n) - sum [S(k_j) + k_j (log(k_j / n) - log p_j)], as in `power_sums`.
     """
     log_p, values = np.array(loss.log_p), len(loss.log_p)
-    most = float(np.max(np.abs(log_p)))
+    most = float(np.abs(log_p).max())
     lattice = isinstance(loss, FiniteLoss)
     if lattice and step is not None:
         place = np.array(loss.index) * int(loss.lattice / step)
     else:
         place = np.array(loss.index) * float(loss.lattice) if lattice else np.array(loss.values)
-    apart = count * PLACE_ERROR * float(np.max(np.abs(place))) if step is None else 0.0
+    apart = count * PLACE_ERROR * float(np.abs(place).max()) if step is None else 0.0
     if step is not None and values > 2:
-        one = _dense(place, log_p, step, (4 * most + 16) * UNIT)
+        one = _dense(place, log_p, step, (4 * most + 16) * UNIT)  # slack: counted
         return repeated(one, count, _convolved)
     rows = math.comb(count + values - 1, values - 1)
     if rows > LIMITS.sums:
@@ -123,7 +123,7 @@ def _power(loss: FiniteLoss | OffLatticeLoss, count: int, step: Fraction | None)
         each = np.where(k > 0, k * (np.log(k / count) - log_p), 0.0)
     weight = float(slow(np.array([count]))[0]) - (slow(k) + each).sum(axis=1)
     # The errors of the terms of all k_j, and of their sum.
-    error = (count * ((4 + values) * most + 2 * values + 16) + 64 * values) * UNIT
+    error = (count * ((4 + values) * most + 2 * values + 16) + 64 * values) * UNIT  # slack: counted
     place = k @ place
     if step is not None:
         return _dense(place, weight, step, error)
@@ -146,8 +146,8 @@ def _added(a: _Masses, b: _Masses) -> _Masses:
     charge(CALL + 100 * len(a.place) * len(b.place))
     place, log_p = (np.add.outer(x, y).ravel() for x, y in ((a.place, b.place), (a.log_p, b.log_p)))
     order = np.argsort(place, kind="stable")
-    error = a.error + b.error + UNIT * float(np.max(np.abs(log_p)))
-    apart = a.apart + b.apart + UNIT * float(np.max(np.abs(place)))
+    error = a.error + b.error + UNIT * float(np.abs(log_p).max())  # slack: counted
+    apart = a.apart + b.apart + UNIT * float(np.abs(place).max())  # slack: counted
     return _Masses(place[order], log_p[order], None, error, apart)
 
 
@@ -176,7 +176,7 @@ def _convolved(a: _Masses, b: _Masses) -> _Masses:
     # at a place.
     met = len(firsts) + len(seconds) - 2
     units = most + 8 * reach + 32 + (2 + met) * size + 4 * met
-    error = a.error + b.error + units * UNIT
+    error = a.error + b.error + units * UNIT  # slack: counted
     first = int(a.place[0]) + int(b.place[0])
     return _Masses(np.arange(first, first + len(log_p)), log_p, a.step, error)
 
@@ -222,11 +222,12 @@ def _mu(total: _Masses) -> Interval:
     # Each step of a running sum errs by 4 units and a unit of its logarithm. On average over the
     # terms, the logarithm of a part of the sum is at most log n farther from 0.
     steps = 2 * math.isqrt(len(loss)) + 8
-    place = total.apart + 2 * UNIT * float(np.max(np.abs(loss)))
+    place = total.apart + 2 * UNIT * float(np.abs(loss).max())  # slack: counted
     error = np.zeros(len(mu))
     for z, log_tail in ((z_level, np.minimum(level, cover)), (z_power, np.minimum(power, miss))):
         size = np.abs(log_tail) + math.log(len(loss)) + 4
-        each = 3 * (total.error + place) + steps * UNIT * size
+        each = 3 * (total.error + place) + steps * UNIT * size  # slack: counted
+        # slack: counted
         error += 1.3 * each / np.maximum(np.abs(z), 1.0) + 32 * UNIT * (1 + np.abs(z))
     return max(float(np.max(mu - error)), 0.0), max(float(np.max(mu + error)), 0.0)
 

@@ -221,6 +221,7 @@ class Side:
             relative[mask] if isinstance(relative, np.ndarray) else relative,
             measure.absolute if lattice else 0.0,
             # Errors of the first place, of the distance from it, and of their sum.
+            # slack: places_of_a_lattice_whose_step_is_no_float
             4 * UNIT * most + (measure.drift if lattice else measure.place),
             float(measure.step) if lattice else 0.0,
         )
@@ -279,6 +280,7 @@ class Side:
         reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
         stretches = min(math.ceil(reach / SPAN_EFOLDS) + 1, LIMITS.stretches)
         return (
+            # slack: counted
             (4 * (math.isqrt(len(self.loss)) + 8) + 4 * min(reach, SPAN_EFOLDS)) * stretches * UNIT
         )
 
@@ -348,6 +350,7 @@ class Side:
             rest = np.log(-np.expm1(np.where(sure, error - value, -1.0)))
         low = np.where(sure, value + rest, -math.inf)
         high = np.logaddexp(np.logaddexp(value, error), missed)
+        # slack: a_sum_and_its_scale
         slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * np.abs(epsilon) + 1)
         low, high = low + self.log_scale - slack, high + self.log_scale + slack
         return np.where(lost, -math.inf, low), np.where(lost, 0.0, high)
@@ -419,7 +422,7 @@ class Side:
         scale = self.log_scale - c * center
         # Errors of the scale. The log of a miss, at most 2 SPAN_EFOLDS, is covered by the
         # 4 SPAN_EFOLDS in `_miss_sums`.
-        slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
+        slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)  # slack: counted
         log_low = math.log(low) + scale - slack if low > 0 else -math.inf
         log_high = math.log(float(high)) + scale + slack if high > 0 else -math.inf
         return (log_low, min(log_high, 0.0)), threshold
@@ -455,6 +458,7 @@ class Side:
 
         ``sizes``: of other exponents.
         """
+        # slack: counted
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
 
 
@@ -602,7 +606,7 @@ class LatticeProfile(Profile):
         low, high = np.where(np.isnan(low), -math.inf, low), np.where(np.isnan(high), 0.0, high)
         if self._infinite:
             mass = math.log(self._infinite)
-            slack = 4 * UNIT * (4 + abs(mass))
+            slack = 4 * UNIT * (4 + abs(mass))  # slack: infinite_losses_beside_those_on_a_lattice
             low, high = np.logaddexp(low, mass) - slack, np.logaddexp(high, mass) + slack
         return np.minimum(low, 0.0), np.minimum(high, 0.0)
 
@@ -620,7 +624,7 @@ class LatticeProfile(Profile):
         """Bound log power for the finite losses."""
         # A test that rejects only at the largest loss has the largest power / level, e^supremum.
         gained = log_level + self._supremum
-        slack = 8 * UNIT * (1 + abs(self._supremum) + abs(log_level))
+        slack = 8 * UNIT * (1 + abs(self._supremum) + abs(log_level))  # slack: counted
         if gained <= self._log_top - slack:
             return gained - slack, gained + slack
         threshold = self._known_threshold(log_level)

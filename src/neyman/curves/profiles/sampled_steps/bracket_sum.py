@@ -152,6 +152,7 @@ class BracketSum:
         # Each product is rounded, and a sum of products may cancel.
         size += 1 + math.fsum(abs(v) for v in lows)
         if self.bulk:
+            # slack: the_transform_of_a_bracket_whose_factors_cancel
             return log_low + normal + 16 * UNIT * size
         ratios = np.array([b - v for v, b in each])
         counts = np.array([float(s.count) for s in self.nodes])
@@ -162,6 +163,7 @@ class BracketSum:
         # Ratios and logarithms of counts are rounded. For a gain g, log(e^g - 1) magnifies this.
         far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
         moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
+        # slack: the_transform_of_a_bracket_whose_factors_cancel
         return value + 16 * UNIT * (size + moved + abs(value))
 
     def _log_others(self, tilt: float) -> tuple[float, float]:
@@ -334,7 +336,7 @@ class BracketSum:
         kernel = share / (z * (z + 1))
         fixed = dot(np.abs(kernel), error) + math.exp(decay) / (math.pi * end)
         # Errors of the height, the angle of the first node, and its multiple.
-        moving = 4 * UNIT * dot(np.abs(phi * kernel), np.abs(z))
+        moving = 4 * UNIT * dot(np.abs(phi * kernel), np.abs(z))  # slack: counted
         far = float(self.tilts[other])
         most = np.array([self.log_f_above(other)])
         beyond = terms_beyond(np.array([far]), most, np.array([math.tau * (far - c) / h]))
@@ -359,7 +361,7 @@ class BracketSum:
             n, log_value = step.count, s.log_bracket if bulk else s.log_low
             moved = s.bracket if bulk else s.low
             # A value near 0 is replaced by 8 units. Its error is at least 80 units.
-            moved = np.where(np.abs(1 + moved) < 8 * UNIT, 8 * UNIT - 1, moved)
+            moved = np.where(np.abs(1 + moved) < 8 * UNIT, 8 * UNIT - 1, moved)  # slack: counted
             turned = log1p(moved)
             low = low + n * (log_value + turned)
             size = size + n * (abs(log_value) + np.abs(turned))
@@ -406,8 +408,8 @@ class BracketSum:
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
         # Each part of the exponent has a few relative rounding errors. The errors of sums, at
         # least 80 units, cover a ratio's logarithm.
-        rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
-        error = error + 16 * UNIT * size * rounding
+        rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)  # slack: counted
+        error = error + 16 * UNIT * size * rounding  # slack: counted
         if self.beside is not None:
             # The error of each factor multiplies the other factor, largest at u = 0 [LS-11].
             error = error * (1 + 4 * factor_error) + 2 * factor_error * (value + error[0])
@@ -468,9 +470,11 @@ class Telescope:
             kernel = float(log_kernel(np.array([tilt]))[0])
             # Both terms of log kappa are about c log c.
             size = 1 + abs(log_f) + tilt * (np.abs(epsilon) + abs(math.log(tilt)))
-            most = log_f - tilt * epsilon + kernel + 8 * UNIT * size
+            most = log_f - tilt * epsilon + kernel + 8 * UNIT * size  # slack: lines_that_add_up
             high = np.logaddexp(high, np.maximum(most, -1e300))
+        # slack: counted
         slack = 4 * UNIT * (len(self.lines) + len(self.rest) + 1) * (1 + np.abs(epsilon))
+        # slack: lines_that_add_up
         slack = slack + 8 * UNIT * np.where(np.isfinite(high), np.abs(high), 0.0)
         return low - slack, np.minimum(high + slack, 0.0)
 

@@ -116,7 +116,7 @@ class DistantStepsProfile(Profile):
         cut = mu / 2
         if order != "symmetric":
             cut = min(max(cut + (log_p - log_q) / mu, 0.1 * mu), 0.9 * mu)
-        self._t_cut = (mu * cut - mu * mu / 2) + 16 * UNIT * mu * mu
+        self._t_cut = (mu * cut - mu * mu / 2) + 16 * UNIT * mu * mu  # slack: counted
         # Log probabilities beyond the cut without the record, and below the cut with it, raised by
         # much more than their rounding.
         beyond = float(log_ndtr(-cut)) * (1 - 1e-12) + 1e-9
@@ -154,6 +154,7 @@ class DistantStepsProfile(Profile):
         """Return epsilon minus constant losses, its error, and mu of k steps; shape (m, n)."""
         first, second = (self.count - k) * self._without, k * self._with
         place = epsilon[:, None] - (first + second)
+        # slack: counted
         error = 8 * UNIT * (np.abs(epsilon)[:, None] + np.abs(first) + np.abs(second))
         return place, error, np.sqrt(k * self._distance**2 + self.variance)
 
@@ -179,7 +180,9 @@ class DistantStepsProfile(Profile):
             below = np.where(none, -math.inf, below)
             with np.errstate(divide="ignore", invalid="ignore"):
                 gap = np.log(-np.expm1(np.minimum(below - low, 0.0)))
+            # slack: counted
             low = np.where(low > below, low + np.where(none, 0.0, gap - 4 * UNIT), -math.inf)
+        # slack: counted
         slack = counts.error + UNIT * (len(k) + 64 + 4 * np.abs(counts.log_chance))
         return log_sum(low + counts.log_chance - slack), log_sum(high + counts.log_chance + slack)
 
@@ -204,6 +207,7 @@ class DistantStepsProfile(Profile):
             away = j * self._lift + 2 * self.limits.moved_share
             at = epsilon - away - 1e-14 * j * np.abs(epsilon)
             own = np.logaddexp(self._means(at, counts, is_known=False)[1], counts.log_rest)
+            # slack: counted
             most = np.minimum(np.logaddexp(own, self._log_lost + most) + 8 * UNIT, 0.0)
         with_counts = np.logaddexp(self._means(epsilon, counts, is_known=True)[1], counts.log_rest)
         return low - 1e-14, np.minimum(np.minimum(most, with_counts) + 1e-14, 0.0)
@@ -229,12 +233,13 @@ class DistantStepsProfile(Profile):
 
     def _addition_bounds(self, epsilons: Array) -> tuple[Array, Array]:
         mu = np.array([math.sqrt(self.variance)])
-        moved = 8 * UNIT * (np.abs(epsilons)[:, None] + self._gain)
+        moved = 8 * UNIT * (np.abs(epsilons)[:, None] + self._gain)  # slack: counted
         high = _gaussian(epsilons[:, None] - self._gain, moved, mu)[1][:, 0]
         low = _gaussian(epsilons[:, None] - self._gain + self._moved, moved, mu)[0][:, 0]
         if not self._log_beyond < -1:
             return np.full(len(low), -math.inf), np.zeros(len(high))
-        low = low + math.log1p(-math.exp(self._log_beyond)) - 8 * UNIT
+        low = low + math.log1p(-math.exp(self._log_beyond)) - 8 * UNIT  # slack: counted
+        # slack: counted
         return low, np.minimum(np.logaddexp(high, self._log_beyond) + 8 * UNIT, 0.0)
 
     def _added_power(self, log_level: float) -> Interval:
@@ -252,10 +257,10 @@ class DistantStepsProfile(Profile):
             return beside.log_power(level) if beside is not None else (level, level)
 
         gained = log_level + self._gain
-        slack = 8 * UNIT * (1 + abs(log_level) + self._gain)
+        slack = 8 * UNIT * (1 + abs(log_level) + self._gain)  # slack: counted
         low = power(gained - self._moved - slack)[0] + math.log1p(-math.exp(self._log_beyond))
         high = np.logaddexp(power(gained + slack)[1], self._log_beyond)
-        return max(low - 8 * UNIT, log_level), min(float(high) + 8 * UNIT, 0.0)
+        return max(low - 8 * UNIT, log_level), min(float(high) + 8 * UNIT, 0.0)  # slack: counted
 
     # Powers
 
@@ -284,19 +289,20 @@ class DistantStepsProfile(Profile):
         """
         start = self.count * self._without
         delta = self.log_delta(start)[1]
-        slack = 8 * UNIT * (2 + abs(start) + abs(log_level) + abs(delta))
+        slack = 8 * UNIT * (2 + abs(start) + abs(log_level) + abs(delta))  # slack: counted
         high = min(float(np.logaddexp(delta, start + log_level)) + slack, 0.0)
         if not (self._log_beyond < log_level and self._log_lost < -1):
             return log_level, high
         gamma = math.exp(log_level) - math.exp(self._log_beyond)
         log_none, share = self.count * math.log1p(-self.rate), math.exp(self._log_beyond)
+        # slack: counted
         none, units = math.exp(log_none), 8 * UNIT * (2 + abs(log_none) + abs(start))
         most = max(none - math.exp(start) * gamma, 0.0) + math.exp(self._log_lost)
         least = none * (1 - share) - math.exp(start + log_level)
         rounding = units * (none + math.exp(start + log_level))
         low = math.log1p(-min(most + rounding, 1.0)) if most + rounding < 1 else -math.inf
         high = min(high, math.log1p(-max(least - rounding, 0.0)))
-        return max(low - 4 * UNIT * abs(low), log_level), high * (1 - 4 * UNIT)
+        return max(low - 4 * UNIT * abs(low), log_level), high * (1 - 4 * UNIT)  # slack: counted
 
     def _threshold(self, log_level: float) -> float:
         """Estimate the loss t with Q(L > t) equal to the level."""
@@ -342,7 +348,7 @@ def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
     m = np.where(some, mu, 1.0)
     a, b = epsilon / m - m / 2, epsilon / m + m / 2
     first, second = cast(Array, log_ndtr(-a)), epsilon + cast(Array, log_ndtr(-b))
-    rounded = 4 * UNIT * (np.abs(epsilon) / m + m)
+    rounded = 4 * UNIT * (np.abs(epsilon) / m + m)  # slack: counted
     e_first = SPECIAL_FUNCTION_ERROR * (1 + np.abs(first)) + rounded * (np.maximum(a, 0.0) + 1)
     e_second = SPECIAL_FUNCTION_ERROR * (1 + np.abs(epsilon) + np.abs(second - epsilon))
     e_second = e_second + rounded * (np.maximum(b, 0.0) + 1) + moved

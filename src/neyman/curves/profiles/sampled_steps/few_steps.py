@@ -211,7 +211,7 @@ class FewSteps:
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
         # Errors: units of each exponent, plus a unit of the size and a few per running sum.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
-        slack = UNIT * ((16 + h.panels) * size + 1024)
+        slack = UNIT * ((16 + h.panels) * size + 1024)  # slack: counted
         for side, sign in ((0, -1), (1, 1)):
             error = np.log1p(sign * self._errors[p])
             known = self._mass[side, p]
@@ -267,6 +267,7 @@ class FewStepsProfile(ContourProfile):
         s = self._log_a - epsilons
         # [FS-11] The threshold is rounded, so each bound uses a threshold moved by the error.
         # `_sums` covers the rounding of tau.
+        # slack: delta_of_a_threshold_that_is_rounded/a
         error = 8 * UNIT * (self._log_a + np.abs(epsilons)) + 4 * UNIT * s
         open_ = s > error
         high[~open_] = np.log(2 * error[~open_] + 1e-300)
@@ -277,6 +278,7 @@ class FewStepsProfile(ContourProfile):
         # The expectation rises with the threshold.
         for ends, side, target in ((below[0], -1, low), (above[1], 1, high)):
             size = np.abs(s[open_]) + np.where(np.isfinite(ends), np.abs(ends), 0.0)
+            # slack: delta_of_a_threshold_that_is_rounded
             slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and a rounded offset
             target[open_] = np.minimum(ends - s[open_] + side * slack, 0.0)
         return low, high
@@ -367,7 +369,7 @@ class FewStepsProfile(ContourProfile):
         fits = self._level(table, place)[1] <= log_level
         s = float(np.logaddexp(0.0, place))
         # Three sums each, with terms bounded by these sizes.
-        slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)
+        slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)  # slack: counted
         lower, most = table.log_mass(at)[0][0], table.log_value(at)[1][0]
         # At any threshold, power is at most delta + e^epsilon level.
         upper = float(np.logaddexp(most - s, self._log_a - s + log_level))
@@ -389,7 +391,7 @@ class FewStepsProfile(ContourProfile):
         if not math.isfinite(high):
             return EMPTY, math.inf
         # Rounding of sums. If both ends cancel, the slack in `_sums` is much larger.
-        slack = 16 * UNIT * (4 + abs(high) + s)
+        slack = 16 * UNIT * (4 + abs(high) + s)  # slack: counted
         lower = less(s + low, most) - self._log_a - slack
         return lower, less(s + high, least) - self._log_a + slack
 

@@ -99,7 +99,8 @@ class _FiniteSide:
         left_above = float(np.exp(g[~keep & upper] - k).sum())
         place, log_p, weight, upper = place[keep], log_p[keep], np.exp(g[keep] - k), upper[keep]
         units = values.relative[inside][keep]
-        units = units + UNIT * (4 * (8 + np.abs(log_p) + abs(k)))
+        units = units + UNIT * (4 * (8 + np.abs(log_p) + abs(k)))  # slack: counted
+        # slack: counted
         units = units + np.abs(tilt * place) * (4 * UNIT + values.moves[inside][keep])
         size = weight * units
         sway = (size + values.moves[inside][keep] * weight) * np.abs(place)
@@ -187,6 +188,7 @@ def _even_power_bound(chi: Array, alpha: float, count: int) -> Array:
         plus = 0.5 * (plus + minus) + 0.25 * (1 + x * x) * (plus - minus) / x
     elif count % 2:
         plus = plus * (0.5 * (x + 1 / x))
+    # slack: counted
     plus = np.where(size < LIMITS.bound_efolds, plus * (1 + 1e-9 + 8 * count * UNIT), math.inf)
     value = np.full(len(chi), plus[0])
     value[large] = plus[1:]
@@ -256,6 +258,7 @@ class Bracket:
         if self.low > -math.inf:  # an upper bound, accurate enough to steer
             total = total + np.minimum(large, 0.0)
         known = error < 1.0  # otherwise omitted mass may matter
+        # slack: counted
         return np.where(known, total, math.inf), error + 8 * UNIT * np.abs(total) + 1e-10
 
     def chernoff(self, epsilon: float) -> tuple[float, int]:
@@ -341,7 +344,7 @@ class Bracket:
         kernel = share / (z * (z + 1))
         weight = phi * kernel
         fixed = dot(np.abs(kernel), error) + rest
-        moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))
+        moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))  # slack: counted
         used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
         tilts = self.tilts[used]
         most = (log_f + log_error)[used]
@@ -522,6 +525,7 @@ def _transform(
     size, error, worst, missing = np.ones(last), np.zeros(last), np.zeros(last), 0.0
     for s, (below, inside), (e_low, e_high), a in zip(sides, waves, errors, alphas, strict=True):
         m = below - a
+        # slack: counted
         m = np.where(np.abs(1 + m) < 8 * UNIT, 8 * UNIT - 1, m)  # avoids log 0
         turned, more = log1p(m), log1p((a + inside) / (1 + m))
         low, gain = low + s.count * turned, gain + s.count * more
@@ -532,13 +536,13 @@ def _transform(
         return None
     if not split:
         phi = np.exp(low)
-        return phi, worst * np.exp(worst) + 16 * UNIT * size * np.abs(phi)
+        return phi, worst * np.exp(worst) + 16 * UNIT * size * np.abs(phi)  # slack: counted
     scale = -math.expm1(missing)
     near = np.real(gain) < 30
     phi = np.exp(low) * np.expm1(np.where(near, gain, 0.0))
     phi = np.where(near, phi, np.exp(low + gain) - np.exp(low)) / scale
     error = (error / scale + worst) * np.exp(worst)
-    return phi, error + 16 * UNIT * (size * np.abs(phi) + 1)
+    return phi, error + 16 * UNIT * (size * np.abs(phi) + 1)  # slack: counted
 
 
 class FiniteStepsProfile(ContourProfile):

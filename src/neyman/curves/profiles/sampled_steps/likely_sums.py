@@ -111,9 +111,10 @@ class Values:
         total = weight.sum(axis=1)
         k = top + np.log(total)
         relative = self.relative[inside]
+        # slack: counted
         units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + SUM_ERROR_UNITS)
         units = units + np.abs(move) * self.moves[inside]
-        error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)
+        error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)  # slack: counted
         near = (np.abs(k) < 1) if self.missing is not None else np.zeros(len(k), bool)
         if self.missing is not None and near.any():
             gain = np.exp(log_p) * np.expm1(np.minimum(move[near], 1.0))
@@ -122,10 +123,11 @@ class Values:
             outside = np.exp(self.log_p[~inside])
             beyond = float(outside.sum())
             unsure = (
+                # slack: counted
                 float((outside * self.relative[~inside]).sum()) + SUM_ERROR_UNITS * UNIT * beyond
             )
             # This avoids the mass minus 1, which is rounded to a unit of 1.
-            unsure += 4 * UNIT * self.missing
+            unsure += 4 * UNIT * self.missing  # slack: counted
             excess = gain.sum(axis=1) - self.missing - beyond
             k[near] = np.log1p(excess)
             # e^x - 1 moves by at most |x| e^x times the error of x, which is relative.
@@ -160,7 +162,7 @@ def values_of(loss: Part) -> Values | None:
     """Return the values of one loss; None for a loss with a density, or of another kind."""
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
-        relative = 4 * UNIT * (8 + np.abs(log_p))
+        relative = 4 * UNIT * (8 + np.abs(log_p))  # slack: counted
         moves = np.full(len(place), PLACE_ERROR)
         return Values(place, log_p, relative, moves, (), loss.failure, 1)
     if not isinstance(loss, PiecewiseAnalyticLoss):
@@ -217,7 +219,7 @@ class Listing:
         ends = np.array([self._ends(float(e)) for e in np.asarray(epsilon, float)])
         with np.errstate(divide="ignore"):
             low, high = np.log(ends.reshape(-1, 2)).T
-        slack = 4 * UNIT * np.where(np.isfinite(low), np.abs(low), 0.0)
+        slack = 4 * UNIT * np.where(np.isfinite(low), np.abs(low), 0.0)  # slack: counted
         return low - slack, np.minimum(high + slack, 0.0)
 
     def _ends(self, epsilon: float) -> Interval:
@@ -229,9 +231,11 @@ class Listing:
         value = float(gain.sum())
         # A sum below epsilon by at most its error gains at most this error.
         far = int(np.searchsorted(-self.loss, -epsilon + 2 * float(self.place.max())))
+        # slack: counted
         moved = float((self.chance * self.place)[:far].sum()) + 4 * UNIT * abs(epsilon) * float(
             self.chance[:far].sum()
         )
+        # slack: counted
         error = float((gain * self.relative[:k]).sum()) + moved + value * (k + 16) * UNIT
         return max(value - error, 0.0), value + error + self.lost
 
@@ -366,19 +370,19 @@ class _List:
             rest: log transform of the later losses, at each tilt.
             rows: the sums so far.
         """
-        p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
+        p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))  # slack: counted
         # If the sum of masses is known, their errors count times the distance of count and mean.
         mean = v.count * p if v.missing is not None else 0 * p
         off = (
             0.0
             if v.missing is None
-            else abs(float(p.sum()) + v.missing - 1) + SUM_ERROR_UNITS * UNIT
+            else abs(float(p.sum()) + v.missing - 1) + SUM_ERROR_UNITS * UNIT  # slack: counted
         )
         later = np.append(0.0, np.cumsum(mean * units))
         rows = _Beginnings(
             rows.total,
             rows.log_chance + v.count * below[-1, 0],
-            rows.relative + v.count * (off + 16 * UNIT),
+            rows.relative + v.count * (off + 16 * UNIT),  # slack: counted
             rows.place,
             np.full(len(rows.total), v.count),
         )
@@ -400,6 +404,7 @@ class _List:
                 rows,
                 total=rows.total + rows.left * x,
                 relative=rows.relative + np.abs(rows.left - mean[0]) * units[0],
+                # slack: counted
                 place=rows.place + rows.left * abs(x) * (float(v.moves[0]) + len(p) * UNIT),
             )
         )
@@ -438,7 +443,8 @@ class _List:
         beginnings = _Beginnings(
             total[keep],
             rows.log_chance[row] + log_b,
-            rows.relative[row] + units * UNIT,
+            rows.relative[row] + units * UNIT,  # slack: counted
+            # slack: counted
             rows.place[row] + more * abs(x) * (float(v.moves[j]) + len(v.place) * UNIT),
             left[keep],
         )
@@ -482,7 +488,7 @@ def listing(
     down = np.argsort(-rows.total, kind="stable")
     log_chance = rows.log_chance[down]
     adds = sum(len(v.place) for v in values) + 8
-    relative = rows.relative[down] + UNIT * adds * (1 + np.abs(log_chance))
+    relative = rows.relative[down] + UNIT * adds * (1 + np.abs(log_chance))  # slack: counted
     return Listing(
         rows.total[down], np.exp(log_chance), relative, rows.place[down], start, sums.lost
     )

@@ -210,6 +210,7 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Tabulat
     peaks = -0.5 * away**2 - 0.5 * math.log(math.tau) - math.log(mu) + 1e-9
     z = np.maximum(np.abs(edges[1:] - m), np.abs(edges[:-1] - m)) / mu
     # The mean errs by units of its size, z by 2, and z^2 / 2 and sums by 4 units of z^2 and a few.
+    # slack: the_density_of_one_step
     error = 4 * UNIT * (4 + z * z + z * (np.abs(edges).max() + abs(m)) / mu)
     nothing = np.zeros(panels)
     return TabulatedDensity(
@@ -327,7 +328,7 @@ def _row(one: TabulatedDensity, two: TabulatedDensity, tau: Array) -> tuple[Arra
         # Places err by units of their size plus 3 units of the table's low end. Apart from its
         # slope, the logarithm on a panel is flat: half^2 / mu^2 is at most 0.36.
         places = 8 * (np.abs(a) + np.abs(b) + 4) + reach
-        units = UNIT * (places * (steep + 0.5 / half) + 64)
+        units = UNIT * (places * (steep + 0.5 / half) + 64)  # slack: counted
         inherited[part] = (f * (one.error[pa] + two.error[pb] + units)) @ weights * half
     total = np.bincount(row, weights=share, minlength=len(tau)).astype(float)
     absolute = np.bincount(row, weights=inherited, minlength=len(tau)).astype(float) * 1.01
@@ -352,7 +353,7 @@ def _row(one: TabulatedDensity, two: TabulatedDensity, tau: Array) -> tuple[Arra
         relative = np.where(total > 0, absolute / total, np.inf)
         # Errors of exponents relative to the top, and of sums over nodes and panels.
         terms = 4 * gauss + np.bincount(row, minlength=len(tau)) + 64
-        return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + terms)
+        return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + terms)  # slack: counted
 
 
 def _tabulate(
@@ -390,7 +391,7 @@ def _tabulate(
         least = np.where(least > 0.02, least, np.nan)
         # Coefficients are twice a mean of terms of at most 1. The sums err by 1,100 units over all
         # degrees, cosines by 3 units of their angle or 1,500, and the recurrence by 300.
-        rounding = 8 * UNIT * PANEL_NODES * (PANEL_NODES + 4)
+        rounding = 8 * UNIT * PANEL_NODES * (PANEL_NODES + 4)  # slack: counted
         # [FS-8]: error of the polynomial, relative to the least value on the panel.
         relative = 1.02 * (nodes * LEBESGUE + missed + rounding) / least
     relative = np.where(np.isfinite(relative) & (relative < 0.01), relative, np.inf)

@@ -414,6 +414,7 @@ class LargestStepProfile(ContourProfile):
         exponent = above + log_kernel(tilts) - moved
         # Both terms of log kappa are about c log c.
         size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
+        # slack: chernoff_by_a_few_tilts_of_steps
         bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
         # Above 10^15 steps, these bounds lose all digits. K itself errs less, near 1.
         return np.minimum(bound, super()._chernoff_bound(epsilons)) if self._sum.cheap else bound

@@ -74,11 +74,12 @@ class SubsampledStepProfile(Profile):
         q = self._rate
         if epsilon > 700:
             place = epsilon - math.log(q)
-        elif math.expm1(epsilon) > -q * (1 - 8 * UNIT):
+        elif math.expm1(epsilon) > -q * (1 - 8 * UNIT):  # slack: counted
             place = math.log1p(math.expm1(epsilon) / q)
         else:
             return _around(math.log(-math.expm1(epsilon)), epsilon)
         # The quotient errs by a few units of its size, and ``place`` by this over 1 + quotient.
+        # slack: delta_of_a_sampled_step
         error = 8 * UNIT * (abs(place) + (abs(math.expm1(min(-place, 700.0))) + 1))
         low, high = self._pair.log_delta(place + error)[0], self._pair.log_delta(place - error)[1]
         log_q = math.log(q)
@@ -91,12 +92,13 @@ class SubsampledStepProfile(Profile):
             return float(low), float(high)
         # 1 - t (1 - q) = q - (t - 1) (1 - q)
         factor = q - math.expm1(min(epsilon, 700.0)) * (1 - q)
+        # slack: delta_of_a_sampled_step_in_the_other_order
         error = 8 * UNIT * (q + math.expm1(min(epsilon, 700.0)))
         if factor <= -error:
             return -math.inf, -math.inf
         high_factor, low_factor = factor + error, max(factor - error, 0.0)
         first = epsilon + math.log(q)
-        slack = 8 * UNIT * (1 + abs(first))
+        slack = 8 * UNIT * (1 + abs(first))  # slack: delta_of_a_sampled_step_in_the_other_order
         # Delta falls with its place. A larger factor gives a smaller place and a larger product.
         high = self._reverse.log_delta(first - math.log(high_factor) - slack)[1]
         high = self._scale_delta(high, math.log(high_factor), 1)
@@ -110,6 +112,7 @@ class SubsampledStepProfile(Profile):
         """Return the sum of two logarithms, rounded up (side 1) or down (-1) by their errors."""
         if log_delta == -math.inf:
             return log_delta
+        # slack: delta_of_a_sampled_step, delta_of_a_sampled_step_in_the_other_order
         return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
 
     def log_power(self, log_level: float) -> Interval:
@@ -137,6 +140,7 @@ class SubsampledStepProfile(Profile):
         bracket = self._pair.log_power(log_level)
         low, high = (log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
         size = abs(log_level) if math.isfinite(log_level) else abs(bracket[1])
+        # slack: the_power_of_a_sampled_step
         slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
         return low - slack, min(high + slack, 0.0)
 
@@ -169,6 +173,7 @@ class ReplaceOneStepProfile(Profile):
         gain = -q * math.expm1(far - top)
         cost = (1 - q) * math.exp(middle - top) + q * math.exp(far - top)
         cost *= math.expm1(min(epsilon, 700.0))
+        # slack: delta_of_a_step_with_moved_noise
         value, error = gain - cost, units * UNIT * (q + gain + cost)
         return (
             top + math.log(value - error) if value > error else -math.inf,
@@ -209,6 +214,7 @@ class ReplaceOneStepProfile(Profile):
         (top, middle, far), units = self._log_survivals(y)
         q = self._loss.rate
         rest, share = math.log1p(-q) + middle, math.log(q)
+        # slack: counted
         error = 2 * (units - 64 * share) * UNIT  # of both sums
         return log_add(rest, share + far), log_add(rest, share + top), error
 
@@ -231,7 +237,7 @@ def _log_laplace(x: float) -> float:
 
 
 def _around(value: float, epsilon: float) -> Interval:
-    slack = 8 * UNIT * (2 + abs(value) + abs(epsilon))
+    slack = 8 * UNIT * (2 + abs(value) + abs(epsilon))  # slack: delta_of_a_sampled_step
     return value - slack, min(value + slack, 0.0)
 
 

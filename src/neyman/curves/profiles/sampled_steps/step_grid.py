@@ -269,7 +269,7 @@ class StepGrid:
         # distance of t and the level is larger than these, m times it is at most 745, or psi is 0.
         m, mu = self.sharpness or 0.0, self.loss.farthest
         far = max((abs(v) for v in levels if math.isfinite(v)), default=0.0)
-        return LIMITS.psi_error + 8 * UNIT * m * (far + mu * mu + 1)
+        return LIMITS.psi_error + 8 * UNIT * m * (far + mu * mu + 1)  # slack: counted
 
     def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
         """Bound Re psi from below and |psi| from above, on all panels except the last [LS-4]."""

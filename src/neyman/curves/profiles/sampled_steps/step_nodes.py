@@ -255,7 +255,8 @@ class StepNodes:
         strip, ends = self.panels(self.a, tilt), self._ends(tilt)
         base, first, second = (v[: self.size] for v in self._grid.units(0.0))
         # Rounding of a sum of ``size`` terms, units of each term, and logarithms of terms.
-        units = UNIT * float((base + first + abs(tilt) * second).max())
+        units = UNIT * float((base + first + abs(tilt) * second).max())  # slack: counted
+        # slack: counted
         rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * LIMITS.last_exponent
         bounds: list[float] = []
         for value, side, end in zip(sums, (strip.low, strip.bracket), ends, strict=True):
@@ -373,6 +374,7 @@ class StepNodes:
         first, second = (v[:size] for v in grid.exponent(a))
         power = first + tilt * second
         base, constant, per_tilt = (v[:size] for v in grid.units(a))
+        # slack: the_transform_of_a_step_at_a_real_tilt/a
         units = UNIT * base, UNIT * (constant + abs(tilt) * per_tilt)
         reach = grid.reaches(a)[:size]
         high = grid.psi(self.high, a, size) if self.high < math.inf else np.zeros(size)
@@ -397,9 +399,10 @@ class StepNodes:
             sizes = np.abs(terms)
             used = sizes > LIMITS.least_term_share * float(sizes.max())
             # As in `rounding` of waves. A place moves by 2 units of the move of R.
+            # slack: counted
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
-            length = sizes * (products * reach + 0.125 * UNIT * per_tilt)
+            length = sizes * (products * reach + 0.125 * UNIT * per_tilt)  # slack: counted
             turned = float((products * sizes * 2 + length / angle).sum())
             error = np.minimum(u * float(length.sum()), turned)
             return wave_sum(ratio[used], terms[used], u), error + 2 * float(sizes[~used].sum())
@@ -441,9 +444,10 @@ class StepNodes:
             # Pairwise sums err by less than 64 units, log_rest by 2 units and 2 of its size. If the
             # latter exceeds 16, the rest is a small part, and the terms have spare units.
             value = float(terms.sum().real) + (rest if len(below) else 0.0)
-            error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi
+            error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi  # slack: counted
             if len(below):
                 value += float(below.sum().real)
+                # slack: counted
                 error += float(np.abs(below) @ (every + 64 * UNIT)) + 16 * UNIT * rest
             return value, math.log(value) if value > 0 else 0.0, error
 
@@ -457,7 +461,7 @@ class StepNodes:
         s = summed(terms, measure(terms, low), True, strip.low, ends.low, above[0])
         base = normal + power - scale
         gap = _difference(base, low, high)  # both exponentials and the sum: less than 64 units
-        error = float(np.abs(gap) @ (every + 64 * UNIT))
+        error = float(np.abs(gap) @ (every + 64 * UNIT))  # slack: counted
         both = np.abs(terms) @ np.abs(low) + np.exp(np.real(base - high)) @ np.abs(high)
         error += float(both) * self._psi_units
         value = float(gap.sum().real)
@@ -476,6 +480,7 @@ class StepNodes:
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[: self.full]
         first, second = (v[:size] for v in grid.exponent(a))
+        # slack: counted
         own, moving = units[0] + 80 * UNIT, units[1]  # as in `line`, and expm1
         plain = np.exp(normal)
         tail = plain[size:]
@@ -500,9 +505,10 @@ class StepNodes:
         value = float(gain.sum().real) - float(tail.sum().real)
         # The tail's exponents are at most (PAD_DEVIATIONS + 20)^2. Differences are rounded again.
         error += (
+            # slack: counted
             float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD_DEVIATIONS + 20) ** 2
         )
-        return value, error + missed + 4 * UNIT * abs(value)
+        return value, error + missed + 4 * UNIT * abs(value)  # slack: counted
 
     # Bounds on panels
 
@@ -525,7 +531,7 @@ class StepNodes:
         w = self._most_power(tilt)
         # log R errs by ratio_units of 1 plus 3 times its size. The parts of g may cancel. Places
         # move by much less than half a panel, by which the largest value exceeds the mean.
-        each = 8 * UNIT * (1 + self.loss.ratio_units)
+        each = 8 * UNIT * (1 + self.loss.ratio_units)  # slack: counted
         units = each * (np.abs(shape.constant) + np.abs(tilt * shape.slope) + abs(w) + 1)
         bracket, low = g + shape.bracket + units, g + shape.low + units
         self._bound_last(height, tilt, bracket, low)
@@ -564,7 +570,7 @@ class StepNodes:
         # As in `_bound_panels`. The normal tail errs by 64 units, plus rounding of sums.
         log_normal = float(log_ndtr(-far))
         each = 8 * (1 + loss.ratio_units)
-        units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))
+        units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))  # slack: counted
         if not self.rises:
             end = log_normal + size + lift + units
             bracket[-1], low[-1] = end, -math.inf
