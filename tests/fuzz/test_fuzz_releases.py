@@ -20,14 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+import pytest
 from hostile import changed, fuzzed, mutated, named_errors, texts, toml_of
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from neyman import Ledger, run
+from neyman import Ledger, Mechanism, Release, explore, run
+from neyman.analysis import Trained
 from neyman.cli import app
 from neyman.display import page
-from neyman.publishing import Plan, PlanError, verify
+from neyman.publishing import Plan, PlanError, check_signature, verify
 from plans import SMALL
 
 UNIT = {"protects": "person", "neighboring": "replace-one"}
@@ -371,3 +373,26 @@ def _json(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
+
+
+def test_values_inside_each_other_without_end_are_one_error_of_every_reader(tmp_path):
+    """Python's parser of JSON raises RecursionError for them."""
+    deep = "[" * 100_000
+    for name in ("receipt.json", "parameters.npy", "report.md"):
+        (tmp_path / name).write_text(deep)
+    (tmp_path / "signature.json").write_text(deep)
+    readers: list[Callable[[], object]] = [
+        lambda: Mechanism.from_json(deep),
+        lambda: Release.load(tmp_path),
+        lambda: Trained.load(tmp_path),
+        lambda: explore(tmp_path),
+        lambda: check_signature(b"", deep.encode()),
+    ]
+    for reader in readers:
+        with pytest.raises(ValueError, match="inside each other"):
+            reader()
+    for command in ("verify", "report", "synthesize", "explore"):
+        done = CliRunner().invoke(app, [command, str(tmp_path)])
+        assert done.exit_code in (1, 2), command
+        assert isinstance(done.exception, SystemExit), command
+    assert not verify(tmp_path).passed

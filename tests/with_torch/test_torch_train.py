@@ -1,5 +1,6 @@
 """Training of a network: the steps, the charge, and the folder are those of `ny.train`."""
 
+import hashlib
 import json
 import os
 import signal
@@ -737,6 +738,15 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
     path.write_bytes(line + b"\n" + content[:-1])
     with pytest.raises(ValueError, match="damaged"):
         call(tmp_path, ledger)
+    head = json.loads(line) | {"environments": "x"}
+    path.write_bytes(json.dumps(head).encode() + b"\n" + content)
+    with pytest.raises(ValueError, match="damaged"):
+        call(tmp_path, ledger)
+    for other in (b"", b"1", b"\x80\x02K\x01.", content[: len(content) // 2]):
+        head = json.loads(line) | {"sha256": hashlib.sha256(other).hexdigest()}
+        path.write_bytes(json.dumps(head).encode() + b"\n" + other)
+        with pytest.raises(ValueError, match="give the model that began it"):
+            call(tmp_path, ledger)
 
 
 def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():

@@ -16,6 +16,7 @@ from neyman.cli.terminal import columns, ends, out
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, Entry
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
+from neyman.storage.reading import read_json
 
 _MOST_ENTRIES, _MOST_LISTS = 20_000, 60
 # For each kind of event, the fields that a history shows, by their type.
@@ -258,6 +259,6 @@ def _moment_text(moment: str) -> str:
 
 def _json(text: str) -> object:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         return None

@@ -7,7 +7,6 @@ integer has at most 62 bits.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -16,6 +15,7 @@ from typing import Any, cast
 
 from neyman.ledger.database import MOST_ROWS, Transaction
 from neyman.ledger.records import LedgerError
+from neyman.storage.reading import read_json
 
 Kind = type | UnionType
 _RATIO = re.compile(r"-?[0-9]{1,1300}/[0-9]{1,1300}")
@@ -115,8 +115,8 @@ def hashes(event: Mapping[str, Any]) -> dict[str, str]:
 def json_value(text: str) -> Any:
     """Return the value of a JSON text."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return read_json(text)
+    except ValueError as error:
         raise Damage(f"a text is not JSON: {str(error)[:80]}") from None
 
 

@@ -29,6 +29,7 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.relation import NEIGHBORING, Neighboring, Relation, relation_of
+from neyman.storage.reading import read_json
 
 # Fields whose text is not a number.
 NAMES = (
@@ -317,7 +318,7 @@ class Mechanism(Description):
     def from_json(text: str) -> Mechanism:
         """Return the mechanism that `to_json` wrote."""
         try:
-            description = json.loads(text)
+            description = read_json(text)
         except (TypeError, ValueError) as error:
             raise ValueError(f"text = {text!r} must be JSON text of a mechanism: {error}") from None
         return Mechanism.from_dict(description)

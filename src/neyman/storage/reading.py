@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from io import BufferedReader
+from typing import Any
 
 MAX_TEXT_BYTES = 2**28
 """A plan, a page, or another text that is read into memory has at most this many bytes."""
@@ -64,3 +66,15 @@ def read_file(
         what = f"it has more than {most:,} bytes" if size > most else "it is being written"
         raise OSError(errno.EFBIG, what, str(path))
     return content
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON, or has too many values inside each other.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it has too many values inside each other") from None

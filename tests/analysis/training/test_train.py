@@ -632,7 +632,13 @@ def test_checkpoints_of_other_terms_other_ledgers_or_with_damage_are_refused(tmp
         call(tmp_path, other)
     path = tmp_path / "out" / CHECKPOINT
     content = path.read_bytes()
-    for damage in (content[:-1], content.replace(b'"begun": 1', b'"begun": -9'), b"", b"{}\n"):
+    kinds = [
+        (b'"begun": 1', b'"begun": -9'),
+        (b'"begun": 1', b'"begun": 1.5'),
+        (b'"lost": 0', b'"lost": "0"'),
+    ]
+    heads = [content.replace(old, new) for old, new in kinds]
+    for damage in (content[:-1], *heads, b"", b"{}\n", b"[" * 10**5 + b"\n"):
         path.write_bytes(damage)
         with pytest.raises(CheckpointError, match="damaged"):
             call(tmp_path, ledger)

@@ -201,3 +201,15 @@ def test_a_level_whose_names_are_not_distinct_whole_numbers_cannot_be_integer(ke
     """Two names of one number would be two places for one row."""
     with pytest.raises(PlanError, match=said):
         place_plan(keys, integer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"), [("int8", (-128, 127)), ("uint8", (0, 255)), ("int64", (-(2**63), 2**63 - 1))]
+)
+def test_a_whole_key_beyond_the_type_of_the_column_is_refused(kind, ends):
+    table = open_table(pa.table({"sex": pa.array([1], type=getattr(pa, kind)())}))
+    texts = [str(end) for end in ends]
+    check_schema(small_plan(columns={"sex": {"keys": texts}}), table)
+    for key in (ends[0] - 1, ends[1] + 1):
+        with pytest.raises(DataError, match="can never be one of its values"):
+            check_schema(small_plan(columns={"sex": {"keys": [str(key)]}}), table)

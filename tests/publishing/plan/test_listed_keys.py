@@ -280,3 +280,29 @@ def test_shares_are_written_to_a_query_without_a_name():
     other = Plan.from_dict(tomllib.loads(rewritten(text, best_split(plan))))
     assert abs(other.query("units").share - Fraction(2, 3)) < Fraction(1, 1000)
     assert other.query("count").share == 1 - other.query("units").share
+
+
+IMPOSSIBLE = [
+    ("period(t, 'month')", "2024-12", ["2024-13", "2024-1", "2024-02-01", "2024-00", "0000-01"]),
+    ("period(t, 'year')", "2024", ["24", "02024", "２０２４", "2024 "]),
+    ("period(t, 'quarter')", "2024-Q4", ["2024-Q5", "2024-4", "2024-q4", "2024"]),
+    ("period(t, 'day')", "2024-02-29", ["2024-02-30", "2023-02-29", "2024-02"]),
+    ("lower(s)", "ab", ["AB", "aB"]),
+    ("upper(s)", "AB", ["ab", "Ab"]),
+    ("'a' if s == 'x' else upper(s)", "a", ["b"]),
+    ("month(t)", 12, [0, 13]),
+]
+
+
+@pytest.mark.parametrize(("text", "possible", "others"), IMPOSSIBLE)
+def test_a_key_that_a_derived_column_can_never_give_is_an_error_of_the_plan(text, possible, others):
+    def plan(key):
+        columns = {"t": {"type": "date"}, "s": {"type": "text"}, "m": {"keys": [key]}}
+        query = [{"measure": "count", "by": ["m"], "share": 1}]
+        own = {"columns": columns, "derive": {"m": {"expression": text}}, "query": query}
+        return Plan.from_dict(written([1, 2]).canonical() | own)
+
+    assert plan(possible).column("m").keys == (possible,)
+    for key in others:
+        with pytest.raises(PlanError, match="can never give"):
+            plan(key)

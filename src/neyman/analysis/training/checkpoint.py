@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.storage.durable import replace_file
-from neyman.storage.reading import read_file
+from neyman.storage.reading import read_file, read_json
 
 CHECKPOINT = "checkpoint.bin"
 _SCHEMA = "neyman-training-checkpoint/1"
@@ -91,7 +91,7 @@ def read(
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        head = json.loads(line)
+        head = read_json(line)
         if (written := head.pop("schema")) != schema:
             raise CheckpointError(
                 f"out = {str(folder)!r} holds a checkpoint of the format {written!r:.80}, and this "
@@ -102,6 +102,8 @@ def read(
             raise ValueError("its parameters have another hash")
         decoded = decode(content, head)
         state = State(**head)
+        if [type(value) for value in asdict(state).values()] != [str, int, int, int, int]:
+            raise ValueError("its head has a field of another type")
         if not 0 <= state.lost <= state.done <= state.begun:
             raise ValueError("its counts of steps contradict each other")
         return state, decoded

@@ -27,7 +27,7 @@ from neyman.publishing.release import receipt_format
 from neyman.publishing.release.charged_call import call_guarantee
 from neyman.publishing.release.field_comparison import Differs, intervals
 from neyman.publishing.release.receipt import versions
-from neyman.storage.reading import read_file
+from neyman.storage.reading import read_file, read_json
 
 REPORT, PARAMETERS, NETWORK = "report.md", "parameters.npy", "parameters.npz"
 _MAX_RESULT_BYTES = 1 << 40
@@ -119,15 +119,15 @@ class Trained:
         """
         folder = Path(folder)
         try:
-            receipt = json.loads(read_file(folder / receipt_format.RECEIPT))
-            text = read_file(folder / REPORT).decode()
+            receipt = read_json(read_file(folder / receipt_format.RECEIPT))
             read = receipt_format.TrainingReceipt.read(receipt)
+            text = read_file(folder / REPORT).decode()
             path = NETWORK if read.parameters.path == NETWORK else PARAMETERS
             content = read_file(folder / path, _MAX_RESULT_BYTES)
             arrays = np.load(io.BytesIO(content), allow_pickle=False)
             state = {} if path == PARAMETERS else dict(arrays)
             parameters = joined(state, read.terms["shapes"]) if state else arrays
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
             raise CheckpointError(
                 f"folder = {str(folder)!r} holds no finished run that can be read ({error})"
             ) from None

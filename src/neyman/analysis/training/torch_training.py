@@ -238,14 +238,14 @@ class NetworkRun:
 
     def load(self, folder: Path) -> State | None:
         """Load a checkpoint that has the same terms. Return its state."""
-        saved = read(folder, SCHEMA, lambda content, head: (content, head.pop("environments")))
+        saved = read(folder, SCHEMA, _with_environments)
         if saved is None:
             return None
         state, (content, earlier) = saved
         if state.key == self.terms.key:
             try:
                 self._unpack(content)
-            except (KeyError, ValueError, RuntimeError) as error:
+            except Exception as error:  # torch raises many kinds for a file of another content
                 raise CheckpointError(
                     f"out = {str(folder)!r} holds a run with other buffers or frozen parameters "
                     f"or another optimizer ({error}); give the model that began it"
@@ -332,6 +332,15 @@ class NetworkRun:
         self._optimizer.load_state_dict(parts["optimizer"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(parts["scheduler"])
+
+
+def _with_environments(
+    content: bytes, head: dict[str, Any]
+) -> tuple[bytes, tuple[dict[str, Any], ...]]:
+    environments = head.pop("environments")
+    if not isinstance(environments, list) or {*map(type, environments)} != {dict}:
+        raise ValueError("its environments are not a list of descriptions")
+    return content, tuple(environments)
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

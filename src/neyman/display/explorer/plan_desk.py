@@ -41,7 +41,7 @@ from neyman.publishing.planning.rewrite import toml_text
 from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
 from neyman.publishing.release.receipt_format import SCHEMA, check_format
 from neyman.publishing.release.verify.verification import verify
-from neyman.storage.reading import read_file
+from neyman.storage.reading import read_file, read_json
 
 FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # levels of scenarios, up to 0.2
 MAX_SCENARIO_CURVES = 6  # curves that a small chart can hold
@@ -93,13 +93,13 @@ def opened_from(source: str | dict[str, Any]) -> Opened:
         sections = read_sections(file)
         return Opened(file.name, sections, Plan.from_dict(sections, folder=file.parent))
     try:
-        content = json.loads(read_file(file, FOLDER_LIMITS.receipt_bytes))
+        content = read_json(read_file(file, FOLDER_LIMITS.receipt_bytes))
         if not isinstance(content, dict) or "plan" not in content:
             raise ValueError("it has no plan in it")
         check_format(cast(dict[str, Any], content), SCHEMA)
     except OSError as error:
         raise ValueError(f"{path!r} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path!r} is neither a plan (a file that ends in .toml) nor a receipt: {error}"
         ) from None

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import ibis
 import ibis.expr.datatypes as dt
@@ -15,12 +14,12 @@ import ibis.expr.datatypes as dt
 from neyman.publishing.engines.csv_reader import DataError, MissingColumn
 from neyman.publishing.plan.column import Column, KeyKind, key_text
 from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.listed_keys import is_period
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import ColumnType, operations
 
 T = TypeVar("T")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
@@ -236,15 +235,6 @@ def _listed(keys: Sequence[T], unknown: int | None) -> Iterator[T]:
     return (key for place, key in enumerate(keys) if place != unknown)
 
 
-def _is_day(key: str) -> bool:
-    if _DAY.fullmatch(key) is None:
-        return False
-    try:
-        return bool(date.fromisoformat(key))
-    except ValueError:
-        return False
-
-
 def _reads_days(plan: Plan, name: str) -> bool:
     dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
@@ -303,7 +293,7 @@ def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice:
 
 def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
     for key in texts:
-        if kind.is_date() and not _is_day(key):
+        if kind.is_date() and not is_period(key, "day"):
             raise DataError(
                 f"data column {name!r} holds dates or timestamps, which are counted by their "
                 f"days, and the public key {key!r} is not a day such as '2024-12-31'; for months, "
@@ -315,6 +305,9 @@ def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str
             fits = key in ("true", "false")
         elif kind.is_numeric() and keys != "boolean":
             fits = _INTEGER.fullmatch(key) is not None
+            if fits and kind.is_integer():
+                ends: Any = cast(Any, kind).bounds
+                fits = ends.lower <= int(key) <= ends.upper
         else:
             fits = True
         if not fits:

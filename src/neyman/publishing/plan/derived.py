@@ -8,6 +8,7 @@ bounds on a unit's rows, which apply to the rows that remain.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -18,6 +19,7 @@ from typing import Any, Literal
 from neyman.accounting.semantics.digits import exact_text, plain
 from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.listed_keys import is_period
 from neyman.publishing.plan.plan_fields import (
     ColumnPart,
     DerivePart,
@@ -116,6 +118,12 @@ class Derived:
         given += [label for *_, label in self.cases]
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
+
+    def can_give(self, key: str | int) -> bool:
+        """Return False if the column has the value ``key`` in no row of any data."""
+        if self.rule != "expression" or self.value is None:
+            return key in self.texts
+        return _can_give(self.value, key)
 
     @property
     def column(self) -> Column | None:
@@ -556,6 +564,19 @@ def _labels(node: Node) -> list[str] | None:
     return None
 
 
+def _can_give(node: Node, key: str | int) -> bool:
+    if node.op in ("none", "literal"):
+        return node.op == "literal" and node.value == key
+    if node.op == "choose":
+        return any(_can_give(part, key) for part in node.parts[1:])
+    if node.type == "number":
+        return node.low <= int(key) <= node.high
+    if node.op in ("lower", "upper"):  # engines agree on the letters of ASCII
+        other = string.ascii_uppercase if node.op == "lower" else string.ascii_lowercase
+        return set(other).isdisjoint(str(key))
+    return node.op != "period" or is_period(str(key), node.value)
+
+
 def plain_number(number: Fraction) -> int | str:
     """Return a number as a plan writes it: an integer, or the text of an exact decimal."""
     return int(number) if number.denominator == 1 else exact_text(number)
@@ -578,6 +599,14 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
                 f"columns.{column.name}: is declared as {kind}, and derived as {one.type.type}; "
                 "declare it as it is derived"
             )
+            continue
+        keys = (key for place, key in enumerate(column.keys) if place != column.unknown)
+        problems += [
+            f"columns.{column.name}: has the key {key!r}, which {show(one.text)} can never give; "
+            "write the keys as the column has them"
+            for key in keys
+            if not one.can_give(key)
+        ][:1]
 
 
 def readings_of(

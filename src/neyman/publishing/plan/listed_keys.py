@@ -62,6 +62,18 @@ def period(day: date, unit: str) -> str:
     return f"{year}-{day.month:02}" if unit == "month" else day.isoformat()
 
 
+def is_period(key: str, unit: str) -> bool:
+    """Return whether the key is the text that `period` gives some date."""
+    parts = re.fullmatch(r"([0-9]{4})(?:-Q([1-4])|-([0-9]{2})(?:-([0-9]{2}))?)?", key, re.ASCII)
+    if parts is None:
+        return False
+    year, quarter, month, day = (int(part or 0) for part in parts.groups())
+    try:
+        return period(date(year, 3 * quarter or month or 1, day or 1), unit) == key
+    except ValueError:
+        return False
+
+
 def _periods(first: date, last: date, step: int | str | None) -> Iterator[str]:
     unit = step or "day"
     if unit not in PERIODS:

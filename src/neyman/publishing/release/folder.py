@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -30,7 +29,7 @@ from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.storage.durable import make_folder, sync_folder
 from neyman.storage.locks import lock
-from neyman.storage.reading import open_file, read_file
+from neyman.storage.reading import open_file, read_file, read_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +138,7 @@ class Release:
         try:
             if receipt is None:
                 content = read_file(folder / "receipt.json", LIMITS.receipt_bytes)
-                receipt = Receipt.read(json.loads(content))
+                receipt = Receipt.read(read_json(content))
             release = cls(folder, receipt, published_before, plan)
             for path in release._file_paths.values():
                 (folder / path).stat()

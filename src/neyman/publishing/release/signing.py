@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization as pem
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from neyman.storage.durable import sync_folder
-from neyman.storage.reading import read_file
+from neyman.storage.reading import read_file, read_json
 
 SIGNATURE = "receipt.sig"
 _SCHEMA = "neyman-signature/1"
@@ -94,14 +94,14 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
         SignatureError: the signature is not of this receipt, or not by ``key``.
     """
     try:
-        content = json.loads(signature[:_MAX_KEY_FILE_BYTES])
+        content = read_json(signature[:_MAX_KEY_FILE_BYTES])
         if (content["schema"], content["algorithm"]) != (_SCHEMA, "ed25519"):
             raise SignatureError(
                 f"the signature has the format {content['schema']!r:.80}, and this version of "
                 f"neyman reads {_SCHEMA!r}: nothing was changed; use the version that wrote it"
             )
         public, mark = bytes.fromhex(content["public_key"]), bytes.fromhex(content["signature"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         text = " ".join(str(error).split())[:100]
         raise SignatureError(f"the signature cannot be read: {text}") from None
     return check_signer(public, mark, receipt, key)
