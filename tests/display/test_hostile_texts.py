@@ -12,7 +12,7 @@ from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables,
 from neyman import notebook
 from neyman.display.report import report
 from neyman.elements import element
-from neyman.publishing import Plan, verify
+from neyman.publishing import Plan, Receipt, verify
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -129,6 +129,12 @@ def test_texts_are_read_back_as_they_were_written():
         ("a", {"href": "\t/\n/e.example"}),
         ("a", {"href": "\x01 \\\\e.example"}),
         ("a", {"href": " java\tscript:hit()"}),
+        ("a", {"href": "../x.html"}),
+        ("a", {"href": "release/%2e%2e/%2E./x.html"}),
+        ("a", {"href": ".."}),
+        ("a", {"href": "x\x85//e.example"}),
+        ("a", {"href": "#\u2028"}),
+        ("a", {"href": "\u202ex"}),
         ("a", {"HREF": "https://e.example"}),
         ("a", {"xlink:href": "//e.example"}),
         ("p", {"style": "background: url(//e.example)"}),
@@ -146,3 +152,24 @@ def test_texts_are_read_back_as_they_were_written():
 def test_no_element_is_made_that_holds_code_or_leads_away(name, attributes):
     with pytest.raises(ValueError, match="element"):
         element(name, **attributes)
+
+
+def test_no_result_of_a_hostile_release_writes_a_control_character_to_a_terminal(releases, tmp_path):
+    """A receipt, a release, and a plan."""
+    bad = "\x1b[2J\u202e"
+    content = releases[0].receipt.to_dict()
+    receipt = Receipt.read(content | {"dataset": f"a{bad}@1"})
+    unit = content["plan"]["unit"] | {"protects": bad}
+    plan = Plan.from_dict(content["plan"] | {"unit": unit})
+    for result in (receipt, ny.Release(tmp_path, receipt), plan):
+        assert {"\x1b", "\u202e"}.isdisjoint(repr(result))
+        assert "\\u001b[2J\\u202e" in repr(result)
+
+
+def test_a_receipt_of_a_plan_with_another_schema_is_refused_by_every_reader(releases, tmp_path):
+    receipt = releases[0].receipt.to_dict()
+    content = receipt | {"plan": receipt["plan"] | {"schema": 3}}
+    (tmp_path / "receipt.json").write_text(json.dumps(content))
+    for reader in (ny.Release.load, ny.explore, lambda path: report.page_from(content, {})):
+        with pytest.raises(ValueError, match="reads plans of schema 2 only"):
+            reader(tmp_path)

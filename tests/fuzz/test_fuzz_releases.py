@@ -393,6 +393,6 @@ def test_values_inside_each_other_without_end_are_one_error_of_every_reader(tmp_
             reader()
     for command in ("verify", "report", "synthesize", "explore"):
         done = CliRunner().invoke(app, [command, str(tmp_path)])
-        assert done.exit_code in (1, 2), command
+        assert done.exit_code > 0, command
         assert isinstance(done.exception, SystemExit), command
     assert not verify(tmp_path).passed

@@ -18,7 +18,7 @@ import neyman as ny
 from function_calls import function_calls
 from neyman import Mechanism, Tradeoff
 from neyman.curves import Composition, LaplaceLoss, discrete_laplace_loss
-from neyman.mechanisms import Alternatives, Composed
+from neyman.mechanisms import Alternatives, Choice, Composed
 
 tries = settings(max_examples=60)
 numbers = st.one_of(
@@ -96,6 +96,7 @@ def test_a_mechanism_survives_json(m):
         ny.Gaussian(F(1, 3)),
         ny.Gaussian(Decimal("0.5"), 1.5),
         ny.Gaussian(np.float32(0.5)),
+        Choice(((F(1, 3), ny.Gaussian(1)), (F(2, 3), ny.Laplace(1)))),
         ny.Gaussian(np.int64(5)),
         ny.Laplace(F(1, 3)),
         ny.Laplace(Decimal("0.1"), np.int64(2)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from neyman.ledger import chain
 from neyman.ledger.records import LedgerError
 from neyman.storage.reading import open_file
+from neyman.storage.visible_text import visible
 
 if TYPE_CHECKING:
     from neyman.ledger.database import Store, Transaction
@@ -42,7 +43,7 @@ class StoredFiles(Mapping[str, bytes]):
         return len(self.hashes)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} files of entry {self._of[0]}: {', '.join(self)}>"
+        return visible(f"<{len(self)} files of entry {self._of[0]}: {', '.join(self)}>")
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield a file's contents in pieces of at most 1 MiB.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain, plain_decimal
 from neyman.numerics.relation import Neighboring
+from neyman.storage.visible_text import visible
 
 _DELTA_CAP = (
     "The cap is the --delta-cap with which `neyman ledger create` or `neyman ledger allocate` "
@@ -146,7 +147,7 @@ class Account:
         name = f"{self.dataset}{f' to {self.to}' if self.to else ''}"
         delta = f", {plain(self.left_delta)} of {plain(self.delta_cap)} delta"
         parts = f"; parts {', '.join(part.name for part in self.parts)}" if self.parts else ""
-        return (
+        return visible(
             f"<Account {name}: {plain(self.left)} of {plain(self.cap)}"
             f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after"
             f" {many(self.entries, 'entry')};"
@@ -195,7 +196,7 @@ class Entry:
 
     def __repr__(self) -> str:
         delta = f" and delta {plain(self.delta)}" if self.delta else ""
-        return (
+        return visible(
             f"<Entry {self.id} of {self.dataset}: {plain(self.charge)}{delta},"
             f" {self.state} {self.finished or self.created}, key {self.key[:12]}>"
         )

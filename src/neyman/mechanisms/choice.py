@@ -51,8 +51,10 @@ class Choice(Mechanism):
     parts: Parts = field(metadata=form(write=_write_parts, read=_read))
 
     def __post_init__(self) -> None:
-        for p, _ in self.parts:
-            check.positive("probability", probability("probability", p))
+        parts = [(float(probability("probability", p)), mechanism) for p, mechanism in self.parts]
+        object.__setattr__(self, "parts", tuple(parts))
+        for p, _ in parts:
+            check.positive("probability", p)
         check_sum("probability", [p for p, _ in self.parts])
         _ = self.neighboring
         self.losses()

@@ -21,7 +21,7 @@ from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho, three_v
 from neyman.curves.tradeoff.enclosure import exponential
 from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import EPSILON, form, integer, rational
+from neyman.mechanisms.description import EPSILON, TRUTH, integer, rational
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.rejection import uniform
 from neyman.numerics import check
@@ -193,7 +193,7 @@ class UnaryEncoding(Encoding):
     Source: Erlingsson, Pihur and Korolova 2014; Wang, Blocki, Li and Jha 2017.
     """
 
-    optimised: bool = field(default=False, metadata=form(read=bool))
+    optimised: bool = field(default=False, metadata=TRUTH)
 
     @cached_property
     def _bits(self) -> tuple[Fraction, Fraction]:

@@ -45,6 +45,7 @@ from neyman.publishing.plan.scenarios import concerning, keeping_totals, unmoved
 from neyman.publishing.plan.sections import Unit
 from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 from neyman.publishing.plan.totals import held, held_names, rows_sorted, totals_sections
+from neyman.storage.visible_text import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
@@ -456,7 +457,7 @@ class Plan(PlanModel):
         names = [query.name for query in self.queries]
         left = len(names) - _MAX_QUERIES_SHOWN
         more = f" and {left} more" if left > 0 else ""
-        return (
+        return visible(
             f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MAX_QUERIES_SHOWN])}{more}; "
             f"{self.unit.protects}, {self._relation_text()}; {self._budget_text()}>"
         )

@@ -874,13 +874,13 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         PlanError: with every field that is unknown, missing, or of the wrong type or range.
     """
     try:
-        json.dumps(data, ensure_ascii=False, default=str).encode()
+        content = dict(data)
+        json.dumps(content, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         raise PlanError("the plan holds half of a surrogate pair, which is not text") from None
     except (RecursionError, TypeError, ValueError):
         raise PlanError("the plan is nested too deep, or is not a dictionary of texts") from None
-    content = dict(data)
-    if reason := _other_schema(content.get("schema")):
+    if reason := other_schema(content.get("schema")):
         raise PlanError(reason)
     try:
         return PlanDocument.model_validate(content)
@@ -895,7 +895,7 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         raise PlanError(messages.values()) from None
 
 
-def _other_schema(schema: object) -> str:
+def other_schema(schema: object) -> str:
     """Return why a plan of this schema is refused, and what to do; "" for schema 2."""
     if type(schema) is int and schema == 2:
         return ""

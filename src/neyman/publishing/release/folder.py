@@ -30,6 +30,7 @@ from neyman.publishing.release.receipt_format import Receipt
 from neyman.storage.durable import make_folder, sync_folder
 from neyman.storage.locks import lock
 from neyman.storage.reading import open_file, read_file, read_json
+from neyman.storage.visible_text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,7 +152,7 @@ class Release:
 
     def __repr__(self) -> str:
         tables = many(len(self._file_paths), "table")
-        return f"<Release of {self.receipt.dataset}: {tables} in {str(self.folder)!r}>"
+        return visible(f"<Release of {self.receipt.dataset}: {tables} in {str(self.folder)!r}>")
 
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)

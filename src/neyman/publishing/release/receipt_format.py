@@ -26,8 +26,9 @@ from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.hierarchy import ALL
-from neyman.publishing.plan.plan_fields import Several, Strict
+from neyman.publishing.plan.plan_fields import Several, Strict, other_schema
 from neyman.publishing.plan.query import ConsistencyMethod
+from neyman.storage.visible_text import visible
 
 RECEIPT = "receipt.json"
 SCHEMA = "neyman-receipt/1"
@@ -36,7 +37,7 @@ Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has
 
 
 def check_format(content: object, own: str) -> None:
-    """Raise ValueError for content of another format than ``own``."""
+    """Raise ValueError for content, or a plan in it, of another format than ``own``."""
     fields = cast(Mapping[str, Any], content if isinstance(content, Mapping) else {})
     if fields.get("schema") != own:
         versions = fields.get("versions")
@@ -46,6 +47,9 @@ def check_format(content: object, own: str) -> None:
             f"{said.get('neyman')!r:.30}, and this version of neyman reads {own!r}: "
             "nothing was changed; use the version that wrote it"
         )
+    plan = fields.get("plan")
+    if isinstance(plan, Mapping) and (reason := other_schema(cast(Any, plan).get("schema"))):
+        raise ValueError(reason)
 
 
 class ReceiptPart(Strict):
@@ -390,7 +394,8 @@ class Receipt(BaseReceipt):
         return next((int(one.clip[-1]) for one in self.clips if one.histogram == histogram), None)
 
     def __repr__(self) -> str:
-        return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"
+        plan = f"plan {self.plan_hash[:12]}, entry {self.ledger.entry}"
+        return visible(f"<Receipt of {self.dataset}: {plan}>")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the receipt as JSON types, in the order of the file."""

@@ -263,7 +263,7 @@ class Session:
 
     def __repr__(self) -> str:
         warning = f". {NOTICE}" if self.ledger.throwaway else ""
-        return f"<Session on {self.dataset}: {self.left} left in {self.currency}{warning}>"
+        return visible(f"<Session on {self.dataset}: {self.left} left in {self.currency}{warning}>")
 
     @property
     def left(self) -> Fraction:
