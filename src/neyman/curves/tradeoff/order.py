@@ -36,6 +36,8 @@ Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
 def compare(f: Curve, g: Curve) -> Verdict:
     """Compare ``f`` with ``g`` in Blackwell's order, with a certified verdict.
 
+    Two laws whose stored parameters are the same doubles count as one law.
+
     Returns:
         "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",
         "incomparable" if each is more private somewhere, or "undecided".
