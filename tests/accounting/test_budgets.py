@@ -12,7 +12,7 @@ import pytest
 
 import neyman as ny
 from neyman import Tradeoff
-from neyman.accounting import calibrate_exact, charge
+from neyman.accounting import budget_of, calibrate_exact, charge
 from neyman.curves import Composition, FiniteLoss, LossBracket
 
 BUDGET = ny.at_most(power=0.25, level=0.05)
@@ -59,6 +59,23 @@ def test_a_curve_known_from_both_sides_is_judged_by_its_upper_end():
     for upper, admitted in ((low, True), (high, False)):
         between = Tradeoff.of([Composition.of([(LossBracket(low, upper), 1)])])
         assert admits(between @ ny.gdp(0.3)) == admitted
+
+
+@pytest.mark.parametrize(
+    ("kind", "ask"),
+    [("approximate", lambda curve: curve.delta(1.0)), ("at_most", lambda curve: curve.power(0.05))],
+)
+def test_a_claim_is_met_only_if_the_upper_end_of_the_curve_meets_it(kind, ask):
+    curve = (ny.Gaussian(2).subsample(rate=0.01) * 1000).tradeoff()
+    bound = ask(curve)
+    assert bound.lower < bound.upper
+    for number, met in (((F(bound.lower) + F(bound.upper)) / 2, False), (F(bound.upper), True)):
+        point = (
+            {"epsilon": 1, "delta": number}
+            if kind == "approximate"
+            else {"level": F(1, 20), "power": number}
+        )
+        assert budget_of(point).claimed_by(curve) == met
 
 
 @pytest.mark.parametrize("mu", [0.3, 0.7, 1.5])

@@ -75,6 +75,7 @@ def test_bands_cover_the_records_and_the_population_in_at_least_their_share_of_r
         for k, about in enumerate(("population", "data")):
             low, high = estimate.interval(0.8, about=about)
             hits[known, k] += np.all((low <= truths[k]) & (truths[k] <= high))
+            assert np.all(np.subtract(high, low) < 0.5)  # each end decides something
     assert np.all(hits >= least)
 
 
@@ -90,6 +91,7 @@ def test_a_band_about_the_population_covers_where_there_are_few_events(n, rate, 
         low, high = estimate.interval(0.95)
         truth = np.exp(-rate * np.array([1, 2]))
         hits += bool(np.all((low <= truth) & (truth <= high)))
+        assert np.all(np.subtract(high, low) < 0.1)
     assert hits >= stats.binom.ppf(1e-5, runs, 0.95)
 
 

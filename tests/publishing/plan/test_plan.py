@@ -364,6 +364,7 @@ def test_where_shifts_are_too_many_rho_is_what_is_claimed():
     plan = Plan.from_dict(data)
     assert plan.bare
     assert plan.mechanism().rho() == Fraction(1, 10)
+    assert plan.mechanism(Fraction(30)).rho() == Fraction(1, 30)
     assert plan.entries()[0].shifts == ()
     assert plan.entries()[0].squared == 2 * 101**2 + 98**2
     curve = plan.mechanism().tradeoff()
