@@ -184,6 +184,24 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
     assert max(widths) < 4
 
 
+@pytest.mark.parametrize(
+    ("n", "q", "epsilon"), [(9, F(1, 2), 1), (40, F(1, 4), F(1, 2)), (5, F(9, 10), 2)]
+)
+def test_the_stated_error_of_a_quantile_is_that_of_the_enumerated_draw(n, q, epsilon):
+    """On evenly spaced values, to both sides: the grid has 4,000 points between two values."""
+    values, top = (np.arange(n) + 1) * 4000, (n + 1) * 4000
+    estimate = ny.estimate.quantile(
+        values, q, lower=0, upper=top, step=1, budget=ny.pure(epsilon), neighboring="replace-one"
+    )
+    grid = np.arange(top + 1)
+    fewer, most = (np.searchsorted(values, grid, side) for side in ("left", "right"))
+    ranks = np.maximum(0, np.maximum(fewer - float(q * n), float(q * n) - most))
+    weight = np.exp(-float(estimate.mechanism.rate) * ranks)
+    away = (grid - values[math.ceil(q * n) - 1]) / 4000
+    truth = np.sqrt(np.sum(weight * away**2) / np.sum(weight))
+    assert estimate.largest_error == pytest.approx(truth, rel=1e-4)
+
+
 def few(n, c, q):
     """P(Bin(n, q) <= c) in mpmath, for c below the mean."""
     with mp.workdps(40):

@@ -441,6 +441,7 @@ BAD = [
     ("query.0.split", {"state": "1/2", "county": "1/3"}, ["query[0].split", "5/6", "1/6 too"]),
     ("query.0.split", {"state": "1"}, ["query[0].split", "['state', 'county']"]),
     ("query.0.public", {"state": 5}, ["query[0].public.state", "2 places"]),
+    ("query.0.public", {"regoin": 5}, ["query[0].public.regoin", "did you mean 'region'?"]),
     ("query.0.public", {"region": -5}, ["query[0].public", "-5"]),
     ("query.1.public", {"region": 5}, ["query[1].public.region", "without 'by'"]),
     ("unit.neighboring", "add-remove", ["query[0].public.region", "add-remove"]),
