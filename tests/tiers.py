@@ -1,7 +1,8 @@
 """Which cases a run takes, by the measured CPU time of each case.
 
-A tier holds the cases up to its time (`LARGEST_SECONDS`), and of each test the cheapest case, so
-that no sentence leaves `make test`. A test without a measurement is in `test`.
+A tier holds the cases up to its time (`LARGEST_SECONDS`). Of each test the cheapest case is in
+`test` up to 3 seconds, and in `ci` beyond, so that CI tests each sentence. A test without a
+measurement is in `test`.
 
 `make record-durations` measures every case on a quiet machine and writes `durations.json`: for each
 file and test the CPU seconds of the largest case, or of each case if one is over the time of
@@ -88,9 +89,9 @@ class Durations:
             by_test[file, test].append((seconds, node))
             tiers[node] = next(tier for tier in TIERS if seconds <= LARGEST_SECONDS[tier])
         for cases in by_test.values():
-            cheapest = min(cases)[1]
+            seconds, cheapest = min(cases)
             if tiers[cheapest] != "fast":
-                tiers[cheapest] = "test"
+                tiers[cheapest] = "test" if seconds <= 3 else "ci"
         return tiers
 
     def chosen(self, items: list[pytest.Item], largest: Tier) -> list[pytest.Item]:
