@@ -23,7 +23,6 @@ def report(nodeid: str, outcome: str, when: str = "call", **properties: int) -> 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_each_pattern_has_a_test(name: str):
-    """A test that is renamed does not leave its attack unnoticed."""
     for pattern in ATTACKS[name].tests:
         file, _, functions = pattern.partition("::")
         results = [

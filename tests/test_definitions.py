@@ -59,7 +59,6 @@ def held(bound, answer):
 
 @pytest.mark.parametrize("row", rows("In") + rows("Of mechanisms"), ids=lambda row: row[0])
 def test_what_comes_in_can_be_asked_back(row):
-    """Each definition makes a curve, and the curve's own functional answers as the page says."""
     _, product, _, asked, answer, _ = row
     f = eval(code(product), {"ny": ny, "CircularGaussian": CircularGaussian})
     held(eval(code(asked), {"f": f}), answer)
@@ -67,7 +66,6 @@ def test_what_comes_in_can_be_asked_back(row):
 
 @pytest.mark.parametrize("row", rows("Out"), ids=lambda row: row[0])
 def test_every_question_has_an_answer(row):
-    """The questions of the page, of a curve that is not its own inverse."""
     curve = ny.between([0.6, 0.3, 0.1], [0.2, 0.3, 0.5])
     result = eval(code(row[1]), {"f": curve})
     assert result.lower <= result.upper
@@ -76,7 +74,6 @@ def test_every_question_has_an_answer(row):
 
 @pytest.mark.parametrize("row", rows("From one to another"), ids=lambda row: f"{row[0]}, {row[1]}")
 def test_one_definition_says_of_another(row):
-    """Each conversion by name gives the page's number."""
     held(eval(code(row[2]), {"ny": ny, "conversions": conversions}), row[3])
 
 
@@ -123,7 +120,6 @@ def curve(mechanism):
 @settings(max_examples=6)
 @given(mechanism=MECHANISMS)
 def test_out_and_in_again_is_never_tighter(name, mechanism):
-    """What a definition keeps of a mechanism never promises more than the mechanism does."""
     f = curve(mechanism)
     if name == "points":
         f = f.symmetric()
@@ -152,7 +148,6 @@ def test_out_and_in_again_is_never_tighter(name, mechanism):
 @settings(max_examples=examples(24))
 @given(rho=st.floats(1e-3, 4), order=st.floats(1.2, 60), delta=st.sampled_from(DELTAS))
 def test_named_conversions_are_never_tighter_than_the_curve(rho, order, delta):
-    """Bun-Steinke, Mironov and Canonne-Kamath-Steinke, of zCDP and of one order."""
     best = conversions.optimal(ny.zcdp(rho), delta)
     good = conversions.canonne_kamath_steinke_zcdp(rho, delta)
     assert best.lower <= good.upper

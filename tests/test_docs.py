@@ -36,7 +36,6 @@ WITHOUT_EXAMPLE = {
 
 @pytest.mark.parametrize("name", RUN)
 def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
-    """What it was made by, and every block; all figures that are drawn stand on it, no others."""
     pages.run(name, tmp_path)
     if name not in pages.ELSEWHERE:
         shown = re.findall(r"\((?:\.\./)?figures/([\w.-]+)\)", (DOCS / name).read_text())
@@ -60,7 +59,6 @@ def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
     ],
 )
 def test_a_page_that_says_something_else_fails(page, said, tmp_path):
-    """Wrong output, a wrong number in the text, a failing command, a warning: each is found."""
     (tmp_path / "page.md").write_text(page)
     (tmp_path / "folder").mkdir()
     with pytest.raises(AssertionError, match=said):
@@ -84,7 +82,6 @@ def files():
 def test_a_page_that_is_not_what_its_code_writes_fails(
     file, before, after, said, files, tmp_path, monkeypatch
 ):
-    """One digit of a table, a link, a figure of another size: each is found."""
     for name, text in files.items():
         assert before in files[file]
         (tmp_path / name).write_text(text.replace(before, after, 1) if name == file else text)
@@ -105,7 +102,6 @@ def test_numbers_may_differ_by_so_much_and_words_not_at_all():
 
 @pytest.mark.parametrize("page", ["../README.md", *pages.pages()])
 def test_pages_link_to_files_that_are_there(page):
-    """Links and pictures of every page."""
     path = DOCS / page
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", text):
@@ -116,7 +112,6 @@ FIGURES = sorted(DOCS.rglob("*.svg"))
 
 
 def test_no_paragraph_stands_twice_on_a_page():
-    """A merge can leave a sentence in two sections; in one of them it is out of place."""
     for path in DOCS.rglob("*.md"):
         prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
         paragraphs = [p.strip() for p in prose.split("\n\n") if len(p.strip()) > 40]
@@ -124,7 +119,6 @@ def test_no_paragraph_stands_twice_on_a_page():
 
 
 def test_every_figure_stands_on_a_page():
-    """Nothing is left in docs that no page shows."""
     shown = {
         ((DOCS / name).parent / target).resolve()
         for name in pages.pages()
@@ -135,7 +129,6 @@ def test_every_figure_stands_on_a_page():
 
 @pytest.mark.parametrize("path", [p for p in FIGURES if p.parent == DOCS], ids=lambda p: p.name)
 def test_the_words_of_a_figure_stand_inside_it(path):
-    """At the width of an ordinary letter, as far as a browser with other fonts may differ."""
     root = ElementTree.parse(path).getroot()
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for words in root.iter("{http://www.w3.org/2000/svg}text"):
@@ -149,14 +142,12 @@ def test_the_words_of_a_figure_stand_inside_it(path):
 
 
 def test_every_public_name_is_in_the_reference():
-    """Each name of `import neyman` once, and no other."""
     text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
     names = re.findall(r"^\.\. auto(?:class|data|function|module):: neyman\.(\w+)$", text, re.M)
     assert sorted(names) == dir(ny)
 
 
 def test_every_public_method_is_in_the_reference():
-    """Of each public class and namespace: those that it defines and no documented base has."""
     text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
     listed = dict(re.findall(DIRECTIVE, text, re.M))
     missing = []
@@ -192,7 +183,6 @@ def test_the_reference_of_figures_lists_every_public_figure():
 
 
 def test_the_glossary_is_in_order_and_defines_only_terms_that_other_pages_use():
-    """One definition for each term, with a link to the page that explains it."""
     entries = re.findall(
         r"^- \*\*(.+?)\*\*(.*(?:\n  .*)*)", (DOCS / "glossary.md").read_text(), re.M
     )
@@ -228,7 +218,6 @@ EXAMPLES |= {
 @pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")  # Ibis's name for DuckDB's
 @pytest.mark.parametrize("name", [each for each in EXAMPLES if each != "ny.torch"])
 def test_examples_in_docstrings_print_what_they_show(name, tmp_path, monkeypatch):
-    """Of each public name and its methods, in an empty folder; tests/with_torch has the rest."""
     monkeypatch.chdir(tmp_path)
     runner = doctest.DocTestRunner(optionflags=pages.FLAGS)
     answers: list[str] = []
@@ -239,7 +228,6 @@ def test_examples_in_docstrings_print_what_they_show(name, tmp_path, monkeypatch
 
 
 def test_every_public_name_has_an_example():
-    """What is looked up shows how it is used, but for a few, each with its reason."""
     public = {name: thing for name, thing in EXAMPLES.items() if not name.startswith("neyman.")}
     without = {name for name, thing in public.items() if ">>> " not in (thing.__doc__ or "")}
     assert without == set(WITHOUT_EXAMPLE)

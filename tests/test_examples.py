@@ -16,7 +16,6 @@ HELD = {result for name in pages() for result, _ in PRINTED.findall((DOCS / name
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES - HELD))
 def test_each_example_runs(name, tmp_path):
-    """Those whose pages are not held against them by test_docs."""
     # DuckDB's own Arrow reader calls a method that it has renamed.
     duckdb = ["-W", "ignore:fetch_:DeprecationWarning"]
     command = [sys.executable, "-W", "error", *duckdb, ROOT / "examples" / f"{name}.py", tmp_path]

@@ -29,7 +29,6 @@ def test_a_notebook_is_stored_without_outputs(name):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_its_results(name, tmp_path):
-    """Each cell that ends with a result has HTML, and a picture where it draws one."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     notebook = nbformat.read(FOLDER / name, as_version=4)
@@ -47,7 +46,6 @@ def test_a_notebook_runs_and_shows_its_results(name, tmp_path):
 
 
 def test_a_run_shows_its_progress_in_one_line_that_changes(tmp_path):
-    """In a kernel: one output, whose last state says what was done; a repeat says so, too."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     plan = {
         "schema": 2, "name": "small", "dataset": "d@1", "table": "t", "budget": {"zcdp": "1/2"},

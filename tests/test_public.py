@@ -33,7 +33,6 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.needs("release")
 def test_every_name_of_the_stub_is_public_and_has_a_docstring():
-    """The stub, dir(), and __all__ have the same names, and no built-in's."""
     tree = ast.parse(Path(ny.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     observations = [name.asname for node in imports for name in node.names]
@@ -62,7 +61,6 @@ def fresh(code):
 
 
 def test_importing_loads_neither_numpy_nor_an_extra():
-    """Nor do the first mechanisms load what is slow to import or needs an extra."""
     answer = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
     assert fresh(f"import sys, neyman; {answer}") == "[]\n"
     rare = ["scipy.stats", "scipy.optimize", "pydantic", "ibis", "duckdb", "matplotlib", "apsw"]
@@ -72,7 +70,6 @@ def test_importing_loads_neither_numpy_nor_an_extra():
 
 
 def test_a_description_is_read_where_no_mechanism_was_imported():
-    """`from_json` knows every kind in a fresh interpreter."""
     for mechanism in (ny.RandomizedResponse(1), ny.Laplace(2), ny.SparseVector(2, 4)):
         code = f"import neyman as ny; print(ny.Mechanism.from_json({mechanism.to_json()!r}))"
         assert fresh(code) == f"{mechanism}\n"
@@ -173,7 +170,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("ask", "argument", "bad"), REFUSED, ids=lambda x: x if x is str else None)
 def test_what_is_no_answerable_question_is_refused_by_name(ask, argument, bad):
-    """A ValueError or TypeError of ours that names the argument; nothing is answered."""
     for value in bad:
         with pytest.raises((ValueError, TypeError)) as refused:
             ask(value)
@@ -182,7 +178,6 @@ def test_what_is_no_answerable_question_is_refused_by_name(ask, argument, bad):
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers():
-    """They are read as Python's, which do not wrap around."""
     for kind in (np.int8, np.int32, np.int64, np.uint64):
         three = kind(3)
         assert ny.DiscreteGaussian(three) == ny.DiscreteGaussian(3)
@@ -196,7 +191,6 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
 
 
 def test_questions_at_the_end_of_the_floats_have_answers():
-    """Without a warning, and with both ends in order."""
     for epsilon in (1e6, 1e16, 1e20):
         result = ny.posterior_ratio(CURVE, epsilon, "true-record")
         assert 0 <= result.lower <= result.upper < 1e-300
@@ -211,7 +205,6 @@ def test_questions_at_the_end_of_the_floats_have_answers():
 @pytest.mark.parametrize("name", ["epsilon", "delta", "power", "powers", "zcdp", "gdp", "loss"])
 @pytest.mark.parametrize("mechanism", [ny.Gaussian(1), ny.Laplace(2) * 3, ny.RandomSubset(1, 9)])
 def test_a_question_to_a_mechanism_is_led_to_its_curve(mechanism, name):
-    """The hint is an expression that works."""
     with pytest.raises(AttributeError, match=rf"use \.tradeoff\(\)\.{name}$") as error:
         getattr(mechanism, name)
     assert hasattr(eval("mechanism" + str(error.value).split(" use ")[1].rpartition(".")[0]), name)
@@ -265,7 +258,6 @@ def test_several_levels_are_asked_of_powers():
 
 
 def test_mixed_relations_name_both_parts_and_what_to_write():
-    """The text that is proposed is an expression whose sum with the other part works."""
     sampled, local = ny.Gaussian(1).subsample(rate=0.1), ny.RandomizedResponse(1)
     with pytest.raises(ValueError, match="cannot be mixed") as error:
         sampled * 2 + ny.Laplace(3) + local
@@ -310,7 +302,6 @@ def test_the_repr_of_a_mechanism_is_an_expression_of_it(mechanism):
 
 
 def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
-    """Rounded down, as the numbers are."""
     rng = np.random.default_rng(1)
     shown = ny.audit.scores(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
     text = repr(shown)

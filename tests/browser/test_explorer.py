@@ -46,7 +46,6 @@ def accessible(page: Page) -> None:
 
 
 def test_a_slider_changes_the_sentence(served, look):
-    """The keyboard moves the noise, and the sentence is the library's for the noise shown."""
     page = served.enter(look, GAUSSIAN)
     settled(page)
     before = sentence(page)
@@ -66,7 +65,6 @@ def test_a_slider_changes_the_sentence(served, look):
 
 
 def test_what_has_no_closed_form_comes_from_the_library(served, look):
-    """DP-SGD's sentence, epsilon and curve are the certified ones; the newest question wins."""
     page = served.enter(look, SAMPLED)
     settled(page)
     for steps in ("1000", "2000", "500", "3000"):  # faster than answers come
@@ -79,7 +77,6 @@ def test_what_has_no_closed_form_comes_from_the_library(served, look):
 
 
 def test_undo_redo_and_links_lead_back(served, look):
-    """Each change can be taken back; the address alone brings the same screen."""
     page = served.enter(look, GAUSSIAN)
     settled(page)
     first = sentence(page)
@@ -114,7 +111,6 @@ def test_undo_redo_and_links_lead_back(served, look):
 
 
 def test_a_number_out_of_range_is_told_and_changes_nothing(served, look):
-    """What is typed and cannot be is answered beside it; the screen stays as it was."""
     page = served.enter(look, GAUSSIAN)
     settled(page)
     before = sentence(page)
@@ -125,7 +121,6 @@ def test_a_number_out_of_range_is_told_and_changes_nothing(served, look):
 
 
 def test_shares_are_dragged_and_both_sides_move(served, look):
-    """More for one table, less for another: margins, power and attributes follow the drag."""
     page = served.enter(look)
     settled(page)
     margins = page.locator("#tables-body td.now")
@@ -176,7 +171,6 @@ def test_many_queries_leave_the_analysis_settings_in_view(several, look):
 
 
 def test_shares_are_a_table_with_search(several, look):
-    """A number sets a share, the others follow in proportion; search leaves what matches."""
     page = several.enter(look)
     settled(page)
     count = several.queries
@@ -209,7 +203,6 @@ def test_shares_are_a_table_with_search(several, look):
 
 
 def test_no_two_queries_have_one_mark(several, look):
-    """A color that comes again has another shape, and each mark has a number."""
     page = several.enter(look)
     settled(page)
     marks = page.locator("table.shares .mark")
@@ -233,7 +226,6 @@ def test_keys_that_are_markup_stay_text(served, look):
     "fragment", [GAUSSIAN, SAMPLED, "#about=guarantee", "#about=mechanism&kind=response&loss=2"]
 )
 def test_the_python_on_the_screen_gives_the_numbers_on_the_screen(served, look, fragment):
-    """What is copied runs, and prints the power and epsilon that the page shows."""
     page = served.enter(look, fragment)
     settled(page)
     code = page.locator("#python").inner_text().replace("print(", "found.append(")
@@ -247,7 +239,6 @@ def test_the_python_on_the_screen_gives_the_numbers_on_the_screen(served, look, 
 
 
 def test_a_drag_is_answered_while_it_goes_on(served, look):
-    """Sentence and curve follow a slider that does not stop, and end where it does."""
     page = served.enter(look, GAUSSIAN)
     settled(page)
     page.evaluate("""() => {
@@ -271,7 +262,6 @@ def test_a_drag_is_answered_while_it_goes_on(served, look):
 
 
 def test_the_curve_can_be_dragged(served, look):
-    """A press on the figure sets the level there, and a drag takes it along."""
     page = served.enter(look, GAUSSIAN)
     settled(page)
     box = page.locator("#tradeoff").bounding_box()
@@ -290,7 +280,6 @@ def test_the_curve_can_be_dragged(served, look):
 
 
 def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
-    """A mechanism beyond the time is not a dead page: another one is answered again."""
     serving = serve(None, seconds=1.0)
     process, _ = serving.explorer.answering._worker._running
     os.kill(process.pid, signal.SIGSTOP)  # it answers nothing, however fast the machine is
@@ -305,7 +294,6 @@ def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
 
 
 def test_a_server_that_stops_loses_nothing(folder, look):
-    """The page says so, keeps its last answer and its settings, and moves them on."""
     command = [sys.executable, "-m", "neyman", "explore", folder / "plan.toml", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -330,7 +318,6 @@ def test_a_server_that_stops_loses_nothing(folder, look):
 
 
 def test_two_explorers_at_once_do_not_mix(serve, served, folder, look):
-    """Each has its own port and cookie, in one browser."""
     second = serve(None)
     one, two = served.enter(look), second.enter(look)
     settled(one)
@@ -342,7 +329,6 @@ def test_two_explorers_at_once_do_not_mix(serve, served, folder, look):
 
 
 def test_the_printed_address_is_good_once(serve, look):
-    """It leads to the page without the token in the address; a second browser is refused."""
     serving = serve(None)
     page = look(f"{serving.explorer.address}#mu=2&about=guarantee&promise=gdp")
     settled(page)
@@ -356,7 +342,6 @@ def test_the_printed_address_is_good_once(serve, look):
 
 
 def test_a_receipt_is_checked_on_the_page(serve, folder, look, tmp_path):
-    """One that stands says who made it; an edited one fails in words, by name and by signature."""
     key = str(folder / "key.pem.pub")
     page = serve(folder / "release", witness={"key": key}).enter(look)
     checks = page.locator("#checks")
@@ -376,7 +361,6 @@ def test_a_receipt_is_checked_on_the_page(serve, folder, look, tmp_path):
 
 
 def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder, look, tmp_path):
-    """Nothing in it is amiss, and the page says what that leaves open; key and ledger tell."""
     ledger, selection = folder / "ledger.db", tmp_path / "checkpoint"
     with ny.Ledger(ledger) as book:
         book.keep_checkpoint(selection)
@@ -436,7 +420,6 @@ def test_no_width_scrolls_sideways(served, look, width, fragment):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("fragment", ["", GAUSSIAN])
 def test_nothing_keeps_anybody_out(served, look, fragment, scheme):
-    """axe finds no fault, in either color scheme."""
     page = served.enter(look, fragment, color_scheme=scheme, reduced_motion="reduce")
     settled(page)
     accessible(page)
@@ -447,7 +430,6 @@ def test_nothing_keeps_anybody_out(served, look, fragment, scheme):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_table_of_shares_keeps_nobody_out(several, look, scheme):
-    """axe finds no fault with few queries and with many, wide and narrow."""
     page = several.enter(look, color_scheme=scheme, reduced_motion="reduce")
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -456,7 +438,6 @@ def test_a_table_of_shares_keeps_nobody_out(several, look, scheme):
 
 
 def test_it_prints(served, look):
-    """To PDF, with the sentence on it."""
     page = served.enter(look)
     settled(page)
     assert page.pdf().startswith(b"%PDF")

@@ -90,7 +90,6 @@ def test_the_texts_do_harm_on_a_page_that_does_not_escape_them(watched, tmp_path
 
 
 def test_a_report_that_holds_every_hostile_text_is_the_benign_page(watched, folders, tmp_path):
-    """In every name and value of a receipt and of its tables, without the content policy."""
     sample = Release.load(folders[BENIGN] / "out")
     receipt = json.loads((sample.folder / "receipt.json").read_text("utf-8"))
     pages = []
@@ -109,7 +108,6 @@ def test_a_report_that_holds_every_hostile_text_is_the_benign_page(watched, fold
 
 
 def test_the_report_of_a_hostile_plan_is_the_benign_page(watched, folders):
-    """As `ny.run` writes it, with a discovered key and the sentence about it."""
     pages = [watched.open(f"file://{folders[text] / 'out' / 'report.html'}") for text in folders]
     assert pages[1] == pages[0]
     assert watched.harm == []
@@ -117,7 +115,6 @@ def test_the_report_of_a_hostile_plan_is_the_benign_page(watched, folders):
 
 
 def test_the_explorer_of_a_hostile_plan_and_receipt_is_the_benign_page(watched, folders, serve):
-    """With its answers, its checks of the receipt, and the plan as text."""
     pages = []
     for text in folders:
         served = serve(folders[text] / "out")

@@ -26,7 +26,6 @@ SCREENS = os.environ.get("NEYMAN_SCREENS")
 
 
 def test_the_report_is_interactive_without_a_server(folder, look):
-    """Level and prior are moved by keys; what it says is the receipt's, in the library's words."""
     file = folder / "release" / "report.html"
     assert file.stat().st_size < 2_000_000
     page = look(f"file://{file}")
@@ -51,7 +50,6 @@ def test_the_report_is_interactive_without_a_server(folder, look):
 
 
 def test_markup_in_keys_and_names_stays_text(folder, look):
-    """Nothing of the plan becomes an element, and no name overlaps another in the small figure."""
     page = look(f"file://{folder / 'release' / 'report.html'}")
     assert page.locator("main b:not(.bar b)").count() == 0
     page.evaluate(OPEN_ALL)
@@ -64,7 +62,6 @@ def test_markup_in_keys_and_names_stays_text(folder, look):
 
 
 def test_it_fits_prints_and_keeps_nobody_out(folder, look):
-    """No width scrolls sideways, it prints to PDF with its figures, and axe finds no fault."""
     address = f"file://{folder / 'release' / 'report.html'}"
     for width in (360, 1280, 3840):
         page = look(address, width=width)
@@ -82,7 +79,6 @@ def test_it_fits_prints_and_keeps_nobody_out(folder, look):
 
 
 def test_a_policy_maker_gets_two_printed_pages(folder, look):
-    """Closed sections are not printed but named, and an open one follows on its own page."""
     page = look(f"file://{folder / 'release' / 'report.html'}")
     for paper in ("A4", "Letter"):
         assert pages(page.pdf(format=paper)) == 2
@@ -100,7 +96,6 @@ def test_a_policy_maker_gets_two_printed_pages(folder, look):
 
 
 def test_a_hundred_tables_with_long_names_and_filters_still_take_two_pages(folder, look, tmp_path):
-    """Long lists are cut where a policy maker reads, and the whole ones are in the folds."""
     receipt = json.loads((folder / "release" / "receipt.json").read_text())
     query, entry = receipt["plan"]["query"][0], receipt["mechanisms"][0]
     names = [f"{'long name ' * 6}{number:03}" for number in range(100)]

@@ -25,7 +25,6 @@ def site(tmp_path_factory):
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
-    """Every page is there, and all that a browser fetches for one is beside it."""
     for name in pages.pages():
         html = (site / name).with_suffix(".html").read_text()
         loaded = re.findall(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"', html)
@@ -40,7 +39,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site
 
 
 def test_the_search_of_the_site_works_from_the_file_system(site, look):
-    """Opened as a file: it lists pages, asks no server, and leaves the console empty."""
     requests: list[str] = []
     look.context.on("request", lambda request: requests.append(request.url))
     page = look((site / "index.html").as_uri())
@@ -53,7 +51,6 @@ def test_the_search_of_the_site_works_from_the_file_system(site, look):
 
 
 def test_the_search_finds_the_page_of_a_job_first_and_decisions_last(site, look):
-    """Each query has its page at the first place, and decisions and proofs come last."""
     first = {
         "DP-SGD": "pytorch.html",
         "pytorch": "pytorch.html",

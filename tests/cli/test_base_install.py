@@ -159,7 +159,6 @@ NEEDY = [*(words for words in COMMANDS if words not in LIGHT), ("calibrate", "pl
 def test_a_command_that_needs_an_extra_names_it_and_does_nothing(
     base: Path, place: Path, words: tuple[str, ...]
 ):
-    """On standard error, and on standard output as JSON where the command has that."""
     command = COMMANDS.get(words)
     more = ["--gdp", "1"] if command is None else given(command)
     if words == ("explore",):
@@ -179,7 +178,6 @@ def test_a_command_that_needs_an_extra_names_it_and_does_nothing(
 
 
 def test_every_command_has_its_help(base: Path, tmp_path: Path):
-    """One process asks for all of them."""
     code = f"""
 from neyman.cli.main import app
 for words in {[*COMMANDS]}:
@@ -286,7 +284,6 @@ for name in dir(neyman):
 
 
 def test_every_package_of_an_extra_is_known_by_the_extra_that_installs_it():
-    """A new requirement in pyproject.toml has to come into the table."""
     of = metadata.packages_distributions()
     for extra in ("release", "spark", "postgres", "dp-accounting"):
         lines = map(Requirement, PROJECT["optional-dependencies"][extra])

@@ -83,7 +83,6 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
 
 
 def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):
-    """`--concerning race` is `plan.concerning("race")`: here race is all that there is."""
     asked = ("plan", "check", "plan.toml", "--concerning", "race")
     content = json.loads(neyman(*asked, "--json", cwd=folder).stdout)["concerning"]
     assert (content["attributes"], content["within"], content["tables"]) == (
@@ -164,7 +163,6 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, args, said):
 
 
 def test_a_usage_error_is_one_document_too(folder):
-    """With --json, also what is refused before the command begins can be read by a machine."""
     for args in (("run", "plan.toml"), ("account",), ("ledger", "void", "ledger.db", "one")):
         content = json.loads(neyman(*args, "--json", cwd=folder, check=2).stdout)
         assert content["exit_code"] == 2
@@ -216,7 +214,6 @@ def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(fol
 
 
 def test_in_a_narrow_terminal_nothing_is_cut_off(folder):
-    """Words go on in the next line: no letter of a table is replaced by an ellipsis."""
     narrow = {**os.environ, "COLUMNS": "30"}
     for args in (("plan", "check", "plan.toml"), ("ledger", "history", "ledger.db")):
         assert "…" not in neyman(*args, cwd=folder, env=narrow).stdout
@@ -298,7 +295,6 @@ def test_a_repeat_says_that_nothing_was_charged_and_no_data_read(folder):
 
 
 def test_a_run_of_a_part_says_that_nothing_checks_that_parts_are_disjoint(folder):
-    """So do the command that declares parts, its help, and the report; without parts none does."""
     said = "Nothing checks that the parts of parted@1 are disjoint"
 
     def on_one_line(*command: str) -> str:
@@ -319,7 +315,6 @@ def test_a_run_of_a_part_says_that_nothing_checks_that_parts_are_disjoint(folder
 
 
 def test_a_second_dataset_in_a_ledger_says_that_nothing_checks_whose_data_it_holds(folder):
-    """The first does not, and the report of every release does."""
     said = "Nothing checks that two dataset names hold different data"
     create = ("ledger", "create", "ledger.db", "other@1", "--cap", "0.5")
     assert said in " ".join(neyman(*create, cwd=folder).stdout.split())
@@ -385,7 +380,6 @@ def test_account_prints_each_level_in_full(tmp_path):
 
 
 def test_account_shows_suprema_only_near_the_nearest_gaussian(tmp_path):
-    """Rare losses decide those of a training run; the JSON answer has all."""
     training = "Gaussian(sigma=0.8).subsample(rate=0.01) * 1000"
     shown = neyman("account", training, cwd=tmp_path).stdout
     assert "nearest_gaussian_mu()" in shown
@@ -398,7 +392,6 @@ def test_account_shows_suprema_only_near_the_nearest_gaussian(tmp_path):
 
 
 def test_account_and_calibrate_speak_of_success_at_a_baseline(tmp_path):
-    """With the conditions of the number, and the place of a power on the scale."""
     said = neyman("account", "Gaussian(sigma=1)", "--baseline", "0.1", cwd=tmp_path).stdout
     assert "success(baseline=0.1)" in said
     assert "after they know all other records" in " ".join(said.split())
@@ -450,7 +443,6 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
     ],
 )
 def test_a_number_of_a_mechanism_may_be_arithmetic_and_is_exact(text, mechanism):
-    """Exact rational arithmetic is Python's own `Fraction`."""
     assert mechanism_from(text) == mechanism
     assert mechanism_from(repr(mechanism)) == mechanism
 
@@ -468,7 +460,6 @@ def test_an_unknown_may_be_part_of_arithmetic():
     ],
 )
 def test_arithmetic_that_gives_no_number_is_refused_by_its_text(number):
-    """So are numbers with more digits than a description has, before they are computed."""
     with pytest.raises(ValueError, match=r"^mechanism|^Fraction = "):
         mechanism_from(f"Gaussian({number})")
 
@@ -479,7 +470,6 @@ def test_a_count_that_comes_to_a_fraction_is_refused():
 
 
 def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
-    """What takes the time is named; the time itself is measured by `make bench`."""
     code = (
         "import neyman, sys; print([m for m in ('pydantic', 'ibis', 'duckdb', 'pyarrow', 'apsw', "
         "'matplotlib', 'cryptography', 'typer', 'scipy.stats', 'scipy.optimize') "
@@ -490,7 +480,6 @@ def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
 
 
 def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
-    """A key or a message can hold any characters; codes stand for those that a terminal obeys."""
     from rich.text import Text
 
     from neyman.cli import terminal
@@ -531,7 +520,6 @@ STARTED = (
     [(["--version"], None), (["--help"], None), ([], "neyman pl"), ([], "neyman run --le")],
 )
 def test_version_help_and_completion_load_no_library_but_typer(args, words):
-    """Nor what typer loads to read values: a shell asks for a completion at each Tab."""
     code = STARTED + (
         "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'pydantic', 'rich', 'apsw'}\n"
         "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
@@ -587,7 +575,6 @@ def test_a_command_leaves_what_its_process_does_at_ctrl_c():
 
 
 def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_path):
-    """The signal comes at an import: the first, the last, or one between."""
     code = STARTED + (
         "class Signals:\n"
         "    left = int(os.environ['IMPORTS'])\n"

@@ -90,7 +90,6 @@ def test_the_answer_for_machines_says_that_it_is_private_first(folder):
 
 
 def test_the_check_writes_no_file_and_needs_no_ledger(folder):
-    """In its own process, in the folder of the data."""
     neyman("data", "check", "plan.toml", "--data", "people=people.csv", cwd=folder)
     assert sorted(path.name for path in folder.iterdir()) == ["people.csv", "plan.toml"]
 
@@ -110,7 +109,6 @@ def test_what_a_run_refuses_the_check_refuses(folder, args, said):
 
 
 def test_the_check_of_a_plan_states_how_lines_are_read(folder):
-    """In the readable answer and in the one for machines, with the declared form."""
     said = " ".join(asked("plan", "check", folder / "plan.toml").split())
     assert "latin-1, values separated by ';'" in said
     assert "reads each line by itself, and drops blank and ill-formed lines" in said
@@ -122,7 +120,6 @@ def test_the_check_of_a_plan_states_how_lines_are_read(folder):
 
 
 def test_the_custodian_learns_how_often_a_unit_has_more_rows_than_the_plan_assumes(folder):
-    """Without an id in the plan, the guarantee rests on one row per person."""
     path = folder / "plan.toml"
     path.write_text(PLAN.replace('id = "id"\n', ""), encoding="utf-8")
     args = ("data", "check", path, "--data", f"people={folder}/people.csv", "--id", "id")

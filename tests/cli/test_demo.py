@@ -39,7 +39,6 @@ def small(tmp_path, monkeypatch):
 
 
 def test_the_demo_again_finds_its_release_and_keeps_an_edited_plan(small):
-    """What a user has edited in the demo's folder is never written over."""
     first, _ = demo.demonstrate(small, lambda stage, part: None)
     again, _ = demo.demonstrate(small, lambda stage, part: None)
     assert (first.published_before, again.published_before) == (False, True)
@@ -107,7 +106,6 @@ def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(e
 
 
 def test_the_commands_of_the_readme_run(everybody, tmp_path):
-    """One after the other, in a folder that holds what the demo leaves to start from."""
     demo = tmp_path / "demo"
     shutil.copytree(everybody[0] / "d", demo, ignore=shutil.ignore_patterns("release", "ledger.db"))
     page = (Path(__file__).parents[2] / "README.md").read_text()

@@ -50,7 +50,6 @@ def spend(charge: object, key: str, mechanisms: object = (), **more: Any) -> int
 
 
 def test_accounts_are_made_and_shown(place: Path):
-    """create, allocate and show agree, in exact fractions; parts and allocations are listed."""
     product = ledger_json(
         "create",
         "ledger.db",
@@ -162,7 +161,6 @@ def test_a_checkpoint_finds_what_was_restored(place: Path):
 
 
 def test_the_export_is_the_chain(place: Path):
-    """Lines as they were hashed, to a new file or to stdout; a file that is there is kept."""
     ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     lines = list(Ledger("ledger.db").lines())
     assert neyman("export", "ledger.db").splitlines() == lines
@@ -188,7 +186,6 @@ def test_a_key_is_made_once(place: Path):
 
 
 def test_what_cannot_be_done_is_said_with_code_2(place: Path):
-    """No ledger, no dataset, no entry, a cap too large, a broken file."""
     for words in ("show", "history", "verify", "checkpoint"):
         assert "no ledger at" in ledger_json(words, "ledger.db", code=2)["error"]
     assert "no ledger at" in ledger_json("void", "ledger.db", 1, code=2)["error"]
@@ -227,7 +224,6 @@ share = "1"
 
 @pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 def test_a_plan_gives_the_terms_and_caps_that_admit_it_once(place: Path):
-    """The unit is the plan's, and a release of the plan fits exactly once."""
     Path("plan.toml").write_text(PLAN)
     account = ledger_json("create", "ledger.db", "--plan", "plan.toml")
     assert account["dataset"] == "people@1"

@@ -21,7 +21,6 @@ def plan(tmp_path):
 
 
 def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(plan):
-    """Calibrated to an error, the plan promises a power; at that promise it has that error."""
     there = json.loads(asked("calibrate", plan, "--error", "county total", 25, "--json"))
     assert there["error"] == pytest.approx(25, rel=1e-6)
     back = json.loads(
@@ -38,7 +37,6 @@ def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(
 
 
 def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
-    """The readable form has the budget to write into the plan; the curve is an SVG."""
     said = asked("calibrate", plan, "--error", "race", 10, "--out", tmp_path / "c.svg")
     assert '[budget] zcdp = "' in said
     assert "error of race.county" in said
@@ -50,7 +48,6 @@ def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
 
 
 def test_the_budget_that_is_printed_is_one_that_the_plan_takes(tmp_path):
-    """Where keys are found in the data it has the delta that they need."""
     result = MIXED[: MIXED.index("[[query]]")].replace("[hierarchy", "[columns.word]\n[hierarchy")
     result = result.replace("[columns.word]", "[columns.word]\ndiscover = true")
     result = result.replace('[consistency]\nmethod = "least-squares"\n', "")
@@ -92,7 +89,6 @@ def test_a_plan_of_ratios_has_a_curve_at_a_number_of_rows(tmp_path):
 
 
 def test_a_check_says_how_far_off_the_tables_will_be(plan):
-    """Ratios by the number of rows, consistent tables with their errors after least squares."""
     said = asked("plan", "check", plan)
     assert "10,000 rows" in said
     assert "% less: neyman plan split" in said
@@ -102,7 +98,6 @@ def test_a_check_says_how_far_off_the_tables_will_be(plan):
 
 
 def test_an_error_that_a_check_limits_is_never_rounded_down(plan):
-    """Under "at most", each error and half width is at least the one in the JSON."""
     said = asked("plan", "check", plan).partition("at most, if")[2]
     errors = json.loads(asked("plan", "check", plan, "--json"))["errors"]
     exact = [
@@ -117,7 +112,6 @@ def test_an_error_that_a_check_limits_is_never_rounded_down(plan):
 
 
 def test_a_check_says_what_each_named_attack_can_reach(plan):
-    """A sentence per attack, their conditions once, and the place on the scale."""
     said = " ".join(asked("plan", "check", plan).split())
     assert said.count("An attacker who knows everyone else’s record and would") == 3
     assert said.count("after they know all other records") == 1
@@ -129,7 +123,6 @@ def test_a_check_says_what_each_named_attack_can_reach(plan):
 
 
 def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan, tmp_path):
-    """The file, its number of places, a level as large as the table, and one that names people."""
     rows = "".join(f"{n},{1000 + n}\n" for n in range(40))
     (tmp_path / "places.csv").write_text("state,ssn\n" + rows)
     keys = MIXED[MIXED.index("keys = [[") : MIXED.index("[budget]")]
@@ -151,7 +144,6 @@ def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan,
 
 
 def test_a_check_of_public_keys_in_the_plan_warns_about_nothing(plan):
-    """Places that the plan lists are in the plan to be read."""
     said = asked("plan", "check", plan)
     assert "Warning" not in said
     assert "Key file" not in said
@@ -159,7 +151,6 @@ def test_a_check_of_public_keys_in_the_plan_warns_about_nothing(plan):
 
 
 def test_a_split_is_written_beside_the_plan(plan, tmp_path):
-    """The new plan has the shares that were said."""
     said = json.loads(asked("plan", "split", plan, "--weight", "race=4", "--json"))
     asked("plan", "split", plan, "--weight", "race=4", "--out", tmp_path / "split.toml")
     product = Plan.load(tmp_path / "split.toml")
@@ -173,7 +164,6 @@ def test_a_split_is_written_beside_the_plan(plan, tmp_path):
 
 
 def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
-    """What ``split`` wrote, ``check`` finds good for the weights; without weights it is silent."""
     said = " ".join(asked("plan", "check", plan).split())
     assert "weight" not in said
     assert "split" not in json.loads(asked("plan", "check", plan, "--json"))
@@ -281,7 +271,6 @@ def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, ri
 
 
 def test_sql_replaces_the_queries_of_a_plan(plan, tmp_path):
-    """The new plan holds, has the statement as a comment, and a refusal writes nothing."""
     new = tmp_path / "new.toml"
     text = "SELECT race,\tCOUNT(*) AS n, COUNT_IF(age > 17)\nFROM t GROUP BY race"
     said = asked("plan", "from-sql", plan, text, "--out", new)

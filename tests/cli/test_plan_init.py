@@ -44,7 +44,6 @@ KINDS += [
 
 
 def test_a_parquet_file_gives_a_plan_that_is_valid_at_once(tmp_path, monkeypatch):
-    """Each column by its type; `plan check` and a run take it as it stands."""
     monkeypatch.chdir(tmp_path)
     pq.write_table(PEOPLE, "people.parquet")
     said = json.loads(
@@ -86,7 +85,6 @@ def test_a_csv_file_gives_names_alone_and_says_so(tmp_path):
 
 
 def test_no_row_is_read(tmp_path):
-    """What is behind the first line, or before Parquet's footer, changes nothing."""
     for name, content in (("a", b"age,sex\n1,f\n"), ("b", b"age,sex\n\xff\xfe\x00\x00" * 9)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "people.csv").write_bytes(content)
@@ -108,7 +106,6 @@ def test_no_row_is_read(tmp_path):
     ["17,f,Ann", "Ann,1980-05-01", "Ann,,x", "Ann,12.5", "Ann,true", "Ann,1980-05-01 12:00", ""],
 )
 def test_a_first_line_that_may_be_a_row_is_refused_and_not_shown(tmp_path, line):
-    """A plan is published: no one's row may get into it where a header is missing."""
     (tmp_path / "people.csv").write_text(line + "\n")
     out = tmp_path / "plan.toml"
     failure = json.loads(
@@ -160,7 +157,6 @@ def test_what_is_wrong_is_named(tmp_path, file, more, says):
     st.sampled_from(["replace-one", "add-remove"]),
 )
 def test_any_schema_gives_a_valid_plan(name, columns, protects, neighboring):
-    """Names of any text, of any type, twice, and in other cases."""
     schema = Schema(tuple(columns), {"delimiter": "\t"})
     text = first_plan(name, schema, protects=protects, neighboring=neighboring)
     plan = Plan.from_dict(tomllib.loads(text))

@@ -140,7 +140,6 @@ def test_h_is_help_of_every_command(tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_lists_the_commands_that_begin_so(shell, tmp_path, monkeypatch):
-    """As the scripts of `neyman --show-completion` ask for them."""
     # Else the shell is the one that runs the tests, if one does.
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     assert "_NEYMAN_COMPLETE" in neyman("--show-completion", shell, cwd=tmp_path).stdout
@@ -173,7 +172,6 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("words", "parser"), COMMANDS)
 def test_the_help_of_a_command_ends_with_an_example_that_it_accepts(words, parser):
-    """Only parsed: the commands' own tests run them."""
     line = shlex.split(command_reference.example(parser))
     assert line[: 1 + len(words)] == ["neyman", *words]
     context = parser.make_context(" ".join(words), line[1 + len(words) :])

@@ -26,7 +26,6 @@ def releases(tmp_path_factory):
 
 
 def test_the_page_of_a_hostile_plan_has_the_elements_of_a_benign_one(releases):
-    """Names, columns, keys, a discovered key, and the unit are on the page as texts."""
     benign, hostile = (
         Structure((each.folder / "report.html").read_text("utf-8")) for each in releases
     )
@@ -41,8 +40,6 @@ def test_the_page_of_a_hostile_plan_has_the_elements_of_a_benign_one(releases):
 
 
 def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(releases):
-    """Of a release, a plan, an answer, and an error."""
-
     def views(release, text):
         unit = ny.Unit(f"patient {text}", neighboring="replace-one", rows=1)
         ledger = ny.throwaway(1)
@@ -72,7 +69,6 @@ def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(
 
 
 def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, attempts):
-    """The page is the benign one, element by element, and only files of the release are links."""
     receipt = json.loads((releases[0].folder / "receipt.json").read_text("utf-8"))
 
     def structure(text):
@@ -104,7 +100,6 @@ def test_what_could_not_be_seen_is_a_code():
 
 
 def test_texts_are_read_back_as_they_were_written():
-    """Between tags, and in an attribute."""
     for text in filter(str.isprintable, HOSTILE):
         page = Structure(str(element("p", text, title=text)))
         assert page.tags == [("p", "title"), ("/p",)]

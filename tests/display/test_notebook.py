@@ -104,7 +104,6 @@ def test_a_release_shows_its_sentence_and_what_it_published_alone(published):
 
 
 def test_a_release_that_hides_presence_alone_shows_the_sentence_about_presence(published, tmp_path):
-    """With add-remove neighbors, a claim that tells two records apart is not limited by it."""
     content = published[2].canonical()
     content["unit"] |= {"neighboring": "add-remove"}
     ledger = ny.Ledger(tmp_path / "ledger.db")

@@ -139,12 +139,10 @@ def post(explorer, cookie, content, **headers):
 
 
 def test_only_this_machine_can_reach_it(explorer):
-    """It listens on the loopback address and on no other."""
     assert explorer.server.server_address[0] == "127.0.0.1"
 
 
 def test_the_token_is_good_once_and_nothing_is_told_without_the_cookie(explorer, cookie):
-    """A second visit with the token, and any request without the cookie, is refused."""
     assert ask(explorer, "GET", f"/?token={explorer.token}")[0].status == 403
     assert ask(explorer, "GET", "/?token=%C3%A9")[0].status == 403
     for path in ("/", "/explore.js", "/opening", "/checks", "/alive", "/x"):
@@ -164,7 +162,6 @@ def drip(lines):
 
 
 def test_connections_that_drip_bytes_keep_nobody_out_and_get_few_threads(explorer, cookie):
-    """Sixty of them (thirty in `make test`), without token or cookie, while a browser asks."""
     with contextlib.ExitStack() as stack:
         ended = threading.Event()
         lines = []
@@ -192,7 +189,6 @@ def test_connections_that_drip_bytes_keep_nobody_out_and_get_few_threads(explore
 
 
 def test_a_request_that_comes_byte_by_byte_is_ended_at_its_time_limit(explorer, monkeypatch):
-    """Each byte comes long before the limit; together they do not."""
     monkeypatch.setattr(server._Handler, "timeout", 0.5)
     with socket.create_connection(("127.0.0.1", explorer.port)) as line:
         line.sendall(b"GET /?token=")
@@ -243,7 +239,6 @@ def test_other_names_and_other_pages_are_refused(explorer, cookie):
 
 
 def test_the_page_loads_its_own_files_and_nothing_else(explorer, cookie):
-    """No inline script or style, no handler, no other address; the policy forbids them too."""
     reply, content = ask(explorer, "GET", "/", Cookie=cookie)
     policy = reply.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
@@ -261,7 +256,6 @@ def test_the_page_loads_its_own_files_and_nothing_else(explorer, cookie):
 
 
 def test_keys_and_names_are_sent_as_data(explorer, cookie):
-    """What a plan says arrives as JSON, never as a part of a page."""
     question = {"page": "names", "number": 1, "question": {"about": "plan", "ask": "tables"}}
     reply, content = post(explorer, cookie, question)
     assert reply.headers["Content-Type"] == "application/json"
@@ -269,7 +263,6 @@ def test_keys_and_names_are_sent_as_data(explorer, cookie):
 
 
 def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
-    """Too long, unreadable or out of range: refused, and the server goes on."""
     large = b" " * (server.LIMITS.request_bytes + 1)
     assert post(explorer, cookie, large)[0].status == 413
     for bad in (b"", b"{", b"[]", b"NaN", b"[" * 60_000, {"page": 1}, {"page": "p", "number": 1.5}):
@@ -304,7 +297,6 @@ def suspend(explorer):
 
 
 def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
-    """The page is told that it took too long; what is asked next is answered."""
     post(explorer, cookie, {"page": "slow", "number": 0, "question": QUICK})
     suspend(explorer)
     said = post(explorer, cookie, {"page": "slow", "number": 1, "question": SAMPLED})[1]
@@ -317,7 +309,6 @@ def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
 
 
 def test_an_outdated_question_is_not_worked_on():
-    """Of a page's questions only the newest is answered: one that waits or runs is given up."""
     explorer, by_key = Explorer(port=0, seconds=60), {}
     suspend(explorer)
 
@@ -358,7 +349,6 @@ def test_a_port_in_use_is_told_or_passed_over():
 
 
 def test_answers_are_those_of_the_library(plan_file):
-    """Each kind of mechanism and guarantee is the one that its name says, in the same words."""
     desk = PlanDesk(opened_from(str(plan_file)))
     for question, curve in (
         ({"kind": "gaussian", "sigma": 2, "steps": 3}, (ny.Gaussian(2) * 3).tradeoff()),
@@ -429,7 +419,6 @@ def toml_of(desk, asked):
 
 
 def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
-    """The TOML on the screen, read again, has the power, the noise and the shares shown."""
     desk = PlanDesk(opened_from(str(plan_file)))
     opening = desk.opening().plan
     assert opening.weights == [250, 750]
@@ -481,7 +470,6 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
 
 @pytest.mark.parametrize("weight", ['"1/3"', "2.5", "{ state = 3 }"])
 def test_weights_of_a_plan_are_kept(weight, tmp_path):
-    """Written again as it is, it is the same plan; with other shares it has the same weights."""
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace("share =", f"weight = {weight}\nshare =", 1))
     plan = Plan.load(path)
@@ -493,7 +481,6 @@ def test_weights_of_a_plan_are_kept(weight, tmp_path):
 
 
 def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, tmp_path):
-    """A plan that asks for it is told the widest interval that its consistent tables will have."""
     path = tmp_path / "adding.toml"
     path.write_text(PLAN + '[consistency]\nmethod = "least-squares"\n')
     asked = {"about": "plan", "rho": None, "weights": [600, 400]}
@@ -533,7 +520,6 @@ TABLE = st.recursive(
 @settings(max_examples=examples(240))
 @given(TABLE)
 def test_toml_says_what_it_was_made_of(sections):
-    """Whatever TOML can say is read back as it was, with decimal numbers digit by digit."""
     assert tomllib.loads(toml_text(sections), parse_float=Decimal) == sections
 
 
@@ -561,7 +547,6 @@ def checked(path):
 
 
 def test_a_receipt_is_checked_and_an_edited_one_fails_in_words(release, tmp_path):
-    """What was changed by hand is named; a plan that cannot be read is no reason to give up."""
     opening, result = checked(release)
     assert all(each["ok"] for each in result["checks"])
     assert opening["plan"]["queries"] == ["race", "place"]
@@ -590,7 +575,6 @@ def neyman(*args):
 
 
 def test_the_command_prints_its_address_and_ends_when_told(plan_file):
-    """Without a browser the address is printed; SIGTERM ends the server and its helper."""
     process = neyman(plan_file, "--no-browser", "--port", 0)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -646,7 +630,6 @@ share = "1/2"
 
 
 def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
-    """Its histograms follow the settings of their queries; the file's plan is the screen's."""
     file = tmp_path / "plan.toml"
     file.write_text(BOUNDED)
     desk = PlanDesk(opened_from(str(file)))

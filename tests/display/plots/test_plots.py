@@ -86,7 +86,6 @@ def test_power_delta_and_epsilon_are_drawn_from_above():
 
 
 def test_a_finding_is_worth_what_bayes_says():
-    """Prior odds times power over level, for the power of a Gaussian."""
     x, y = picture(plots.posterior(NOISE, level=0.1))
     power = gaussian_power(0.1)
     above(y, x * power / (x * power + (1 - x) * 0.1))
@@ -94,7 +93,6 @@ def test_a_finding_is_worth_what_bayes_says():
 
 @pytest.mark.parametrize("draw", ALL)
 def test_names_stand_in_the_frame_apart_and_off_the_lines(draw):
-    """Of four curves that cross."""
     axes = draw(SEVERAL)
     axes.figure.canvas.draw()
     frame = axes.get_window_extent()
@@ -117,7 +115,6 @@ def test_names_stand_in_the_frame_apart_and_off_the_lines(draw):
 
 @pytest.mark.parametrize("draw", [*ALL, plots.budget])
 def test_given_axes_are_drawn_in_and_returned(draw):
-    """No figure is made beside them, and what was asked is said on both sides."""
     figure, axes = plt.subplots()
     assert draw(NOISE, axes=axes) is axes
     assert plt.get_fignums() == [figure.number]
@@ -126,7 +123,6 @@ def test_given_axes_are_drawn_in_and_returned(draw):
 
 
 def test_a_plan_and_a_release_are_asked_like_mechanisms(plan):
-    """By what they come to; in a list they carry their own names."""
     one, other = picture(plots.power(plan)), picture(plots.power(plan.mechanism()))
     assert np.array_equal(one, other)
     texts = {t.get_text() for t in plots.power([plan, ny.Laplace(3)]).texts}
@@ -134,7 +130,6 @@ def test_a_plan_and_a_release_are_asked_like_mechanisms(plan):
 
 
 def test_a_budget_is_drawn_as_it_is_shared(plan):
-    """The bars of a plan are its shares; those of a sum are its parts of rho."""
     axes = plots.budget(plan)
     shares = [bar.get_width() for bar in axes.patches]
     assert shares == pytest.approx([1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6], rel=1e-12)
@@ -174,14 +169,12 @@ def test_colors_stay_apart_and_names_can_be_read():
     ],
 )
 def test_what_cannot_be_drawn_is_refused_by_name(ask, said):
-    """Before a figure is made."""
     with pytest.raises((TypeError, ValueError), match=said):
         ask()
     assert not plt.get_fignums()
 
 
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_named_where_it_is_missing():
-    """In a fresh interpreter."""
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "import neyman as ny; from neyman.display.plots import figures as plots\n"

@@ -33,12 +33,10 @@ def test_ticks_are_round_numbers_or_powers_of_ten():
 
 @pytest.mark.parametrize(("axis", "value"), [(Axis(2, 4), 3.0), (Axis(1, 100, log=True), 10.0)])
 def test_the_middle_of_an_axis(axis, value):
-    """Half of the way is half of the difference, or half of the factor."""
     assert axis.share(value) == pytest.approx(0.5)
 
 
 def test_names_beside_lines_that_end_together_do_not_overlap():
-    """Seven lines that end within a pixel of each other have their names a line apart, in order."""
     ends = [0.5 + k * 1e-3 for k in range(7)]
     root = chart_of([Line([(0, 0.2), (10, y)], f"name {k}") for k, y in enumerate(ends)])
     places = {text: y for text, _, y in words(root) if text.startswith("name")}
@@ -48,7 +46,6 @@ def test_names_beside_lines_that_end_together_do_not_overlap():
 
 
 def test_names_stay_within_the_picture():
-    """Lines that leave through the top or end at the bottom are named beside the frame."""
     marks = [
         Line([(0, 0.5), (10, 7.0)], "leaves"),
         *(Line([(0, 0), (10, 0)], "low") for _ in "abc"),
@@ -59,7 +56,6 @@ def test_names_stay_within_the_picture():
 
 
 def test_words_are_escaped_and_nothing_is_loaded():
-    """No markup comes in by a name, and the file needs no other."""
     text = chart(
         Axis(0, 1),
         Axis(0, 1),

@@ -59,7 +59,6 @@ def test_what_the_receipt_does_not_know_is_labeled(published):
 
 
 def test_a_declared_publisher_and_the_day_of_the_charge_are_not_called_unknown(published):
-    """The receipt has both: the plan names the publisher, and the ledger's entry has a day."""
     receipt = published.receipt
     plan = receipt.plan | {"publisher": "Office <of> Statistics"}
     deployment = record(receipt.model_copy(update={"plan": plan}))["deployment"]
@@ -86,7 +85,6 @@ def test_the_rows_of_a_unit_are_those_of_all_private_tables_together(published):
 
 
 def test_consistent_and_public_tables_are_not_counted_as_noisy_tables(tmp_path):
-    """The plan below has one noisy table, one declared total, and a consistent table of each."""
     plan = dict(SMALL) | {"consistency": {"method": "least-squares"}}
     total = {"name": "all", "measure": "count", "public": {"all": 2}}
     plan["query"] = [*SMALL["query"], total]

@@ -161,7 +161,6 @@ def text_of(receipt, tables=TABLES):
 
 
 def test_the_page_is_one_whole_file():
-    """Well-formed, in English, for phones, and nothing in it is loaded from anywhere."""
     html = report.page_from(a_receipt(), TABLES)
     reader = Reader(html)
     assert html.startswith("<!DOCTYPE html>")
@@ -182,7 +181,6 @@ def test_the_page_is_one_whole_file():
 
 
 def test_links_labels_and_headings_have_their_targets():
-    """Every in-page reference points to an id, every id is there once."""
     reader = Reader(report.page_from(a_receipt(), TABLES))
     ids = [a["id"] for _, a in reader.elements if "id" in a]
     assert len(ids) == len(set(ids))
@@ -194,7 +192,6 @@ def test_links_labels_and_headings_have_their_targets():
 
 
 def test_the_sentence_comes_before_every_other_number():
-    """The order is the one that a policy maker needs."""
     text = text_of(a_receipt())
     order = [
         "midwest",
@@ -220,7 +217,6 @@ def test_the_sentence_comes_before_every_other_number():
 
 
 def test_numbers_equal_the_receipts_rounded_against_the_release():
-    """Each number of the receipt is on the page, rounded up; savings are rounded down."""
     text = text_of(a_receipt())
     for said in (
         "8.8% 89.8%",  # .0872 at .01, and its posterior .08972 / ...
@@ -244,7 +240,6 @@ def test_numbers_equal_the_receipts_rounded_against_the_release():
 
 
 def test_a_wide_bound_shows_both_ends():
-    """Where the computation leaves a gap of over a hundredth, the page says so."""
     receipt = a_receipt()
     receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": 1.0458}
     assert "1.05 at least 0.904" in text_of(receipt)
@@ -253,7 +248,6 @@ def test_a_wide_bound_shows_both_ends():
 
 
 def test_the_mu_of_usual_levels_follows_from_the_powers_where_none_covers_all():
-    """Discovered keys leave no mu of all levels, and the powers of the receipt bound this one."""
     receipt = a_receipt()
     receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": "inf"}
     levels = [ndtr(-3.75 + 7.5 * k / 59) for k in range(60)]
@@ -267,7 +261,6 @@ def test_the_mu_of_usual_levels_follows_from_the_powers_where_none_covers_all():
 
 
 def test_of_two_powers_at_one_level_the_larger_is_shown():
-    """A second entry for a level cannot take the first one down."""
     receipt = a_receipt()
     powers = receipt["guarantee"]["power"]
     for extra in (
@@ -279,7 +272,6 @@ def test_of_two_powers_at_one_level_the_larger_is_shown():
 
 
 def test_accuracy_is_rounded_down():
-    """Shares count cells whose margin is below the share of their value; the rest is printed."""
     text = text_of(a_receipt())
     # 66090 and 400 have margins of less than 5%; only 66090 of less than 1%; median (400 + 90)/2.
     assert "total, by county 4 245 ± 5 25% 50%" in text
@@ -287,7 +279,6 @@ def test_accuracy_is_rounded_down():
 
 
 def test_a_mean_is_one_table_of_two_entries():
-    """A mean's offset and count share one row: its cells once, its costs together."""
     receipt = a_receipt()
     parts = [("offset", "1/10"), ("count", "3/10")]
     receipt["mechanisms"] = [
@@ -320,7 +311,6 @@ def test_the_kind_of_noise_is_said_in_words(noise, said):
 
 
 def test_public_tables_are_named_and_not_counted():
-    """What is declared public takes no share and is said to be unprotected."""
     text = text_of(a_receipt())
     assert "Invariants total by region (1 cell) Declared public" in text
     assert "total, by region" not in text
@@ -365,7 +355,6 @@ def with_scenarios(scenarios=SCENARIOS):
 
 
 def test_scenarios_stand_side_by_side_rounded_up():
-    """Each has its power, rho and tables; the one that tells most has the sentence."""
     text = text_of(with_scenarios())
     assert "Risk for one person’s race or county" in text
     assert words.concerning(["race"], "0.05", "0.169") in text
@@ -380,7 +369,6 @@ def test_scenarios_stand_side_by_side_rounded_up():
 
 
 def test_beliefs_stand_side_by_side_and_the_worst_is_said():
-    """Each scenario's chances, the whole record's, and a sentence for each kind of attacker."""
     receipt = with_scenarios()
     receipt["guarantee"]["scenarios"][1]["posterior"] = beliefs(0.41)
     receipt["guarantee"]["posterior"] = beliefs(0.72)
@@ -406,7 +394,6 @@ def test_a_rare_belief_is_not_a_row_of_zeros():
 
 
 def test_without_bounds_on_posteriors_nothing_is_said_of_beliefs():
-    """Under add-remove the whole record has none."""
     receipt = with_scenarios()
     assert "attacker’s beliefs" in text_of(receipt)
     assert "whole record 31%" not in text_of(receipt)
@@ -417,14 +404,12 @@ def test_a_receipt_without_scenarios_has_no_section_about_attributes():
 
 
 def test_what_no_table_can_tell_is_said_to_be_nothing():
-    """Where nothing moves, the printed power is the level itself, not a rounding above it."""
     none = a_scenario(["sex"], 0.05 * (1 + 1e-12), tables=(), rho=0.0)
     text = text_of(with_scenarios([*SCENARIOS, none]))
     assert "sex 1% 5% 10% 0 none: no risk" in text
 
 
 def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
-    """The one asks what a record says, the other whether it is there; the page says so."""
     receipt = with_scenarios()
     receipt["neighboring"] = "add-remove"
     text = text_of(receipt)
@@ -435,7 +420,6 @@ def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
 
 
 def test_a_guarantee_without_a_finite_rho_says_why():
-    """Keys found in the data: "∞" is not left alone, and the page adds up no cells it cannot."""
     endless = bound(0.2) | {"upper": "inf"}
     receipt = with_scenarios([a_scenario(["race"], 0.169) | {"rho": endless}])
     text = text_of(receipt)
@@ -448,14 +432,12 @@ def test_a_guarantee_without_a_finite_rho_says_why():
 
 
 def test_an_id_that_ties_all_attributes_together_is_explained():
-    """Where rows are cut down by all they say, one attribute moves every table: it is said why."""
     receipt = with_scenarios()
     receipt["plan"]["unit"] = {"protects": "person", "id": "who"}
     assert "one attribute can change every table" in text_of(receipt)
 
 
 def test_many_scenarios_keep_a_small_figure_readable():
-    """Equal curves share a line, and at most six are drawn beside the whole record."""
     many = [a_scenario([f"attribute number {i}"], 0.1 + 0.001 * (i // 2)) for i in range(40)]
     reader = Reader(report.page_from(with_scenarios(many), TABLES))
     (figure,) = [a["data-beside"] for _, a in reader.elements if "data-beside" in a]
@@ -486,7 +468,6 @@ def test_shares_add_up_to_a_hundred(parts):
     st.sampled_from(["0.0001", "0.01", "0.05", "0.125", "0.3"]).map(Fraction), st.fractions(0, 1)
 )
 def test_the_printed_counts_of_people_give_the_printed_share(level, above):
-    """A reader who divides them and rounds up gets the percentage of the same sentence."""
     said = str(people(level, level + (1 - level) * above))
     true, false, share = re.search(
         r"at most ([\d.]+) of them. 50 are false, and it confirms ([\d.]+). .* most ([\d.]+%)", said
@@ -497,7 +478,6 @@ def test_the_printed_counts_of_people_give_the_printed_share(level, above):
 @settings(max_examples=examples(100))
 @given(st.floats(1e-9, 0.999), st.floats(0, 1), st.floats(0, 1))
 def test_no_number_on_the_page_favors_the_release(level, above, tv):
-    """For any level and power: the printed powers, posteriors and points are upper bounds."""
     power = max(level, above)
     receipt = a_receipt()
     guarantee = receipt["guarantee"]
@@ -520,8 +500,6 @@ HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>&amp;'</style
 
 
 def test_names_from_the_receipt_stay_text():
-    """Markup in any string of the receipt is shown as it was written, not obeyed."""
-
     def poison(node):
         if isinstance(node, dict):
             return {name: poison(value) for name, value in node.items()}
@@ -622,7 +600,6 @@ def add_remove(r):
 )
 @pytest.mark.parametrize("tables", [TABLES, {}, {"total.county": a_table([])}])
 def test_extreme_receipts_make_a_whole_page(change, said, tables):
-    """Infinite, empty and oversized receipts still make a well-formed page that says so."""
     assert said in text_of(extreme(change), tables)
 
 
@@ -634,12 +611,10 @@ def test_a_large_table_does_not_make_a_large_page():
 
 
 def test_the_page_is_the_same_for_the_same_receipt():
-    """No clock, no randomness: the same receipt and tables give the same bytes."""
     assert report.page_from(a_receipt(), TABLES) == report.page_from(a_receipt(), TABLES)
 
 
 def test_each_table_states_its_measure_bounds_filter_and_files():
-    """Measure, column, groups, clip, bins, filter, replacement, threshold, and files."""
     receipt = a_receipt()
     receipt["plan"] |= {
         "where": "age >= 18",
@@ -773,7 +748,6 @@ def test_a_report_says_what_unlisted_values_count_as_if_it_is_zero_or_false(unkn
 
 
 def test_a_limit_on_top_of_its_own_curve_is_a_sentence_and_not_a_second_line():
-    """A line that hides another says nothing; one apart from it is drawn."""
     receipt = a_receipt()
     receipt["budget"] = {"kind": "gdp", "mu": "1"}
     for point in receipt["guarantee"]["curve"]:
@@ -834,7 +808,6 @@ def budget_section(html):
 
 
 def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_path):
-    """A table whose noise costs half of the charge is not said to have a third of the budget."""
     ledger = ny.throwaway(1)
     ledger.register("w@1", protects="infant", neighboring="add-remove", rows=1)
     queries = [
@@ -856,7 +829,6 @@ def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_pat
 
 
 def test_a_split_is_explained_where_the_plan_states_weights(weighed):
-    """Who gets which share for which weight, and how good that is; no one needs to trust it."""
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")
     section = budget_section(html)
     assert "Table Cells Weight Share of the budget" in section
@@ -870,7 +842,6 @@ def test_a_split_is_explained_where_the_plan_states_weights(weighed):
 
 
 def test_better_words_for_a_split_than_its_plan_gives_are_found_out(weighed, tmp_path):
-    """The page is made of the plan in the receipt, so a page that says more does not verify."""
     shutil.copytree(weighed.folder, tmp_path / "out")
     path = tmp_path / "out" / "report.html"
     path.write_text(path.read_text(encoding="utf-8").replace("is 20% less", "is 30% less"))
@@ -879,7 +850,6 @@ def test_better_words_for_a_split_than_its_plan_gives_are_found_out(weighed, tmp
 
 
 def test_shares_that_could_be_better_are_not_praised(weighed):
-    """The page says by how much, and what finds better ones; the same from the receipt alone."""
     said = tomllib.loads(WEIGHED, parse_float=Decimal)
     said["query"][0]["share"], said["query"][1]["share"] = "1/4", "3/4"
     plan = Plan.from_dict(said | {"consistency": {"method": "least-squares"}})
@@ -895,7 +865,6 @@ def test_shares_that_could_be_better_are_not_praised(weighed):
 
 
 def test_a_plan_without_weights_has_the_page_it_always_had(weighed):
-    """No column, no sentence; and the plan is not read for it."""
     receipt = weighed.receipt.to_dict()
     del receipt["plan"]["query"][0]["weight"]
     receipt["plan"]["schema"] = "not looked at"
@@ -905,7 +874,6 @@ def test_a_plan_without_weights_has_the_page_it_always_had(weighed):
 
 
 def test_a_receipt_that_is_none_is_refused_by_name():
-    """Another schema, a missing field and a number that is none are each named."""
     with pytest.raises(ValueError, match="has the format None"):
         report.page_from({}, {})
     receipt = a_receipt()
@@ -919,8 +887,6 @@ def test_a_receipt_that_is_none_is_refused_by_name():
 
 
 def test_limit_curves_pass_where_the_budget_says():
-    """At-most passes through its point; GDP and (epsilon, delta) follow their formulas."""
-
     def at(budget, level):
         curve = reading.limit_curve(budget_of(budget))
         assert curve is not None
@@ -953,7 +919,6 @@ def test_the_colored_people_are_the_share_that_a_test_confirms(level, power):
 
 
 def test_a_title_names_the_tables_of_a_query_and_is_no_markup():
-    """A query with one table is called by its title alone, and else its level follows."""
     receipt = a_receipt()
     title = f"People & places {HOSTILE}"
     part = {"name": "total", "title": title, "measure": "count", "at": ["state", "county"]}
@@ -968,7 +933,6 @@ def test_a_title_names_the_tables_of_a_query_and_is_no_markup():
 
 @pytest.mark.parametrize("value", [1234567, 1234567.25, -98765.5, 10**30, 1e21])
 def test_measured_numbers_have_separators_and_keys_do_not(value):
-    """The same digits without the commas; a year that is a key stays as it is."""
     table = pa.table({"year": [2024], "value": [value if abs(value) < 2**63 else float(value)]})
     text = Reader(str(first_rows("q.all", {"q.all": table}))).text
     assert "2024" in text
@@ -978,7 +942,6 @@ def test_measured_numbers_have_separators_and_keys_do_not(value):
 
 
 def test_what_a_figure_is_drawn_from_stays_text():
-    """Names go into an attribute, from which the script reads them back as they were."""
     html = str(element("div", markup.chart("beside", {"name": HOSTILE + "\u2028"})))
     assert "<script" not in html
     assert "\u2028" not in html
@@ -988,7 +951,6 @@ def test_what_a_figure_is_drawn_from_stays_text():
 
 
 def test_the_publisher_and_the_date_are_stated():
-    """The plan declares who publishes; the date is that of the charge."""
     receipt = a_receipt()
     assert "Publisher not declared in the plan Date 2026-11-23 (UTC)" in text_of(receipt)
     receipt["plan"]["publisher"] = "Office <of> Statistics"
@@ -997,7 +959,6 @@ def test_the_publisher_and_the_date_are_stated():
 
 
 def test_the_first_rows_are_shown_and_only_files_in_the_folder_are_links():
-    """Keys stay text, long ones are cut, and a path of the receipt cannot lead elsewhere."""
     receipt = a_receipt()
     receipt["plan"]["query"] = [{"name": "total", "measure": "count", "at": ["state"]}]
     paths = ["tables/two words.csv", "../secret.csv", "javascript:alert(1)", "/etc/passwd"]
@@ -1020,7 +981,6 @@ def test_the_first_rows_are_shown_and_only_files_in_the_folder_are_links():
 
 
 def test_the_fractions_of_the_first_rows_are_rounded_and_whole_numbers_are_not():
-    """A standard error of sixteen digits pushes the interval off a printed page."""
     values = {"value": [15_546_150], "error": [3.569716602196875], "mean": [15_546_150.25]}
     rows = first_rows("a.b", {"a.b": pa.table(values | {"small": [0.0000123456789], "no": [None]})})
     text = Reader(f"<p>{rows}</p>").text
@@ -1065,7 +1025,6 @@ def test_values_are_in_the_unit_that_the_plan_declares():
 
 
 def test_curves_that_agree_at_stored_points_alone_are_two_lines():
-    """Between its points a curve is drawn straight, and may leave the limit that it touches."""
     limit = budget_of({"kind": "gdp", "mu": "1"}).power_limit
     assert limit is not None
 
@@ -1104,7 +1063,6 @@ def test_one_line_is_never_said_of_curves_that_are_farther_apart(mu, other):
 
 
 def test_an_attribute_with_the_curve_of_the_whole_record_shares_its_label():
-    """Two lines on top of each other are one, named after both, and said to be one."""
     receipt = with_scenarios([a_scenario(["race"], 0.25), a_scenario(["sex"], 0.1)])
     mu = float(ndtri(0.25) - ndtri(0.05))
     levels = ndtr(np.linspace(-3.75, 3.75, 60)).tolist()
@@ -1154,7 +1112,6 @@ def a_plan_of_patients(**unit):
     ],
 )
 def test_the_first_screen_states_which_rows_count_and_what_happens_to_missing_values(unit, said):
-    """A margin of error is around the value of the rows that count, not of all rows."""
     plan = ny.Plan.from_dict(a_plan_of_patients(**unit))
     text = text_of(a_receipt() | {"plan": plan.canonical()})
     first = text[: text.index("Disclosure risk for one")]
@@ -1169,7 +1126,6 @@ def test_the_first_screen_states_which_rows_count_and_what_happens_to_missing_va
     [({}, "Every row counts."), ({"where": "cost > 2"}, "Every row that the filter takes counts.")],
 )
 def test_a_release_that_drops_no_row_states_no_loss(change, said):
-    """One row per record, and a key for every value."""
     plan = a_plan_of_patients() | change
     plan["unit"]["protects"] = "record"
     plan["columns"]["ward"]["unknown"] = "T"
@@ -1191,7 +1147,6 @@ def test_a_release_that_drops_no_row_states_no_loss(change, said):
     ],
 )
 def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, column, said):
-    """A unit that a column names, and one that is a row by its name, assume nothing."""
     receipt = a_receipt()
     receipt["unit"]["protects"] = protects
     receipt["plan"] |= {"unit": {"protects": protects, "id": column}}
@@ -1215,7 +1170,6 @@ def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, colu
     ],
 )
 def test_the_success_that_follows_from_a_receipt_is_above_the_curves(mechanism, above):
-    """The page has the receipt alone: its bound holds for each baseline, and is near."""
     receipt = Receipt.read(a_receipt()).model_copy(update={"guarantee": guarantee(mechanism)})
     f = mechanism.tradeoff()
     for baseline in (1e-5, 0.001, 0.02, 0.05, 0.2, 0.5, 0.9, 0.999):

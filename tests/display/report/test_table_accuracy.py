@@ -21,7 +21,6 @@ NUMBERS = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62), st.floats(
 @settings(max_examples=examples(600))
 @given(st.lists(st.lists(NUMBERS, max_size=8), max_size=8).filter(any))
 def test_the_median_of_parts_is_the_median_of_all(parts):
-    """With all in memory it is NumPy's; by counting it is the lower of the two in the middle."""
     arrays = [np.array(part, dtype=float) for part in parts]
     everything = np.sort(np.concatenate(arrays))
     assert median(lambda: iter(arrays)) == np.median(everything)
@@ -31,7 +30,6 @@ def test_the_median_of_parts_is_the_median_of_all(parts):
 
 
 def test_a_file_has_the_accuracy_of_its_table(tmp_path, monkeypatch):
-    """Shares and medians are counted over all parts; a table without rows has none."""
     monkeypatch.setattr(module, "LIMITS", replace(module.LIMITS, part_cells=100))
     value = np.arange(1000) - 10
     table = pa.table({"value": value, "lower": value - 4, "upper": value + 4})
