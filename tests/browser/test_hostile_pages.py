@@ -7,9 +7,8 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from hostile_pages import BENIGN, HOSTILE, poisoned, poisoned_tables, published
+from hostile_pages import BENIGN, HOSTILE, page_from, poisoned, poisoned_tables, published
 from neyman import Release
-from neyman.display.report import report
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"
@@ -96,7 +95,7 @@ def test_a_report_that_holds_every_hostile_text_is_the_benign_page(watched, fold
     for name, text in (("benign", " \n"), ("hostile", f" {' '.join(HOSTILE)}")):
         tables = poisoned_tables(sample.tables, text)
         path = tmp_path / f"{name}.html"
-        path.write_text(report.page_from(poisoned(receipt, text), tables), "utf-8")
+        path.write_text(page_from(poisoned(receipt, text), tables), "utf-8")
         watched.asked.clear()
         pages.append(watched.open(f"file://{path}"))
         assert watched.asked == [f"file://{path}"]

@@ -9,9 +9,9 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from hostile_pages import page_from
 from neyman import Release
 from neyman.accounting import sentences as words
-from neyman.display.report import report
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"
@@ -105,7 +105,7 @@ def test_a_hundred_tables_with_long_names_and_filters_still_take_two_pages(folde
     receipt["plan"]["query"] = [query | {"name": name, "where": "age < 65"} for name in names]
     receipt["mechanisms"] = [entry | {"query": name} for name in names]
     table = Release.load(folder / "release").tables["total.state"]
-    html = report.page_from(receipt, {f"{name}.state": table for name in names})
+    html = page_from(receipt, {f"{name}.state": table for name in names})
     (tmp_path / "report.html").write_text(html, "utf-8")
     page = look(f"file://{tmp_path / 'report.html'}")
     for paper in ("A4", "Letter"):

@@ -8,9 +8,17 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables, published
+from hostile_pages import (
+    BENIGN,
+    HOSTILE,
+    Structure,
+    page_from,
+    poisoned,
+    poisoned_tables,
+    published,
+)
 from neyman import notebook
-from neyman.display.report import report
+from neyman.display import page
 from neyman.elements import element
 from neyman.publishing import Plan, verify
 
@@ -30,12 +38,12 @@ def test_the_page_of_a_hostile_plan_has_the_elements_of_a_benign_one(releases):
         Structure((each.folder / "report.html").read_text("utf-8")) for each in releases
     )
     assert hostile.tags == benign.tags
-    assert hostile.links == benign.links
+    assert hostile.values("href") == benign.values("href")
     for said in ("only one patient {} has", "office {}", "kg {}", "visits{}", "case{}", "look{}"):
         assert said.format(BENIGN) in benign.text
         assert said.format(TEXT) in hostile.text
     assert f"key {TEXT}"[:39] in hostile.text
-    checks = verify(releases[1].folder, {"report.html": report.page})
+    checks = verify(releases[1].folder, {"report.html": page})
     assert [check for check in checks if not check.ok] == []
 
 
@@ -73,7 +81,7 @@ def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, atte
 
     def structure(text):
         tables = poisoned_tables(releases[0].tables, text)
-        return Structure(report.page_from(poisoned(receipt, text), tables))
+        return Structure(page_from(poisoned(receipt, text), tables))
 
     def elements(page):
         # A path that leads out of the folder is no link.
@@ -83,7 +91,9 @@ def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, atte
     for text in HOSTILE:
         page = structure(f" {text}")
         assert elements(page) == elements(benign), text
-        assert all(link.startswith(("#", "tables/")) and ":" not in link for link in page.links)
+        assert all(
+            link.startswith(("#", "tables/")) and ":" not in link for link in page.values("href")
+        )
         attempts(1)
 
 
@@ -103,7 +113,7 @@ def test_texts_are_read_back_as_they_were_written():
     for text in filter(str.isprintable, HOSTILE):
         page = Structure(str(element("p", text, title=text)))
         assert page.tags == [("p", "title"), ("/p",)]
-        assert page.text == page.values[0] == text
+        assert page.text == page.values("title")[0] == text
 
 
 @pytest.mark.parametrize(
