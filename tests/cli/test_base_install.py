@@ -25,7 +25,7 @@ import typer
 from packaging.requirements import Requirement
 
 import neyman
-from neyman.cli.main import app
+from commands import app
 from neyman.extras import EXTRAS
 from neyman.publishing import toml_text
 from plans import SMALL
