@@ -51,7 +51,11 @@ def test_every_view_is_closed_html_without_script_or_a_text_that_is_not_escaped(
     page = Structure(published[shown]._repr_html_())
     allowed = ["div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "caption"]
     assert {tag for tag, _ in page.elements} <= {*allowed}
-    assert {name for _, attributes in page.elements for name in attributes} <= {"class", "scope", "style"}
+    assert {name for _, attributes in page.elements for name in attributes} <= {
+        "class",
+        "scope",
+        "style",
+    }
 
 
 def test_a_release_shows_its_sentence_and_what_it_published_alone(published):

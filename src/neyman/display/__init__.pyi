@@ -3,3 +3,5 @@
 from neyman.display.explorer.server import Explorer as Explorer
 from neyman.display.report.deployment_record import registry_text as registry_text
 from neyman.display.report.report import page as page
+
+from .plots import figures as figures

@@ -18,6 +18,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,8 +31,7 @@ from neyman.curves import Composition
 from neyman.display import Explorer
 from neyman.display.explorer import server, worker
 from neyman.display.explorer.plan_desk import Opened, PlanDesk, opened_from
-from neyman.publishing import Z90, Plan, errors, toml_text
-from neyman.publishing.consistency.adjusted_tables import consistent_tables
+from neyman.publishing import Plan, errors, toml_text
 from random_laws import examples, is_small
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
@@ -138,11 +139,8 @@ def post(explorer, cookie, content, **headers):
     return ask(explorer, "POST", "/answer", body, **given)
 
 
-def test_only_this_machine_can_reach_it(explorer):
-    assert explorer.server.server_address[0] == "127.0.0.1"
-
-
 def test_the_token_is_good_once_and_nothing_is_told_without_the_cookie(explorer, cookie):
+    assert explorer.server.server_address[0] == "127.0.0.1"  # no other machine can reach it
     assert ask(explorer, "GET", f"/?token={explorer.token}")[0].status == 403
     assert ask(explorer, "GET", "/?token=%C3%A9")[0].status == 403
     for path in ("/", "/explore.js", "/opening", "/checks", "/alive", "/x"):
@@ -255,39 +253,27 @@ def test_the_page_loads_its_own_files_and_nothing_else(explorer, cookie):
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_keys_and_names_are_sent_as_data(explorer, cookie):
-    question = {"page": "names", "number": 1, "question": {"about": "plan", "ask": "tables"}}
-    reply, content = post(explorer, cookie, question)
-    assert reply.headers["Content-Type"] == "application/json"
-    assert "</script><b>" in json.loads(content)["answer"]["toml"]
-
-
 def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
     large = b" " * (server.LIMITS.request_bytes + 1)
     assert post(explorer, cookie, large)[0].status == 413
     for bad in (b"", b"{", b"[]", b"NaN", b"[" * 60_000, {"page": 1}, {"page": "p", "number": 1.5}):
         assert post(explorer, cookie, bad)[0].status == 400
-    for change, said in (
-        ({"sigma": 0}, "sigma"),
-        ({"sigma": True}, "sigma"),
-        ({"sigma": "2"}, "sigma"),
-        ({"steps": 0}, "steps"),
-        ({"steps": 10**9}, "steps"),
-        ({"steps": 1.5}, "steps"),
-        ({"kind": "x"}, "kind"),
-        ({"about": []}, "about"),
-        ({"ask": "__init__"}, "ask"),
-        ({"level": 2}, "level"),
-        ({"delta": None}, "delta"),
-        ({"about": "plan", "weights": [1000]}, "weights"),
-        ({"about": "plan", "weights": [0, 1000]}, "weights"),
-        ({"about": "plan", "rho": -1}, "rho"),
+    for change in (
+        *({"sigma": sigma} for sigma in (0, True, "2")),
+        *({"steps": steps} for steps in (0, 10**9, 1.5)),
+        {"kind": "x"},
+        {"about": []},
+        {"ask": "__init__"},
+        {"level": 2},
+        {"delta": None},
+        {"weights": [1000], "about": "plan"},
+        {"weights": [0, 1000], "about": "plan"},
+        {"rho": -1, "about": "plan"},
     ):
-        reply, content = post(
-            explorer, cookie, {"page": "bad", "number": 1, "question": QUICK | change}
-        )
+        question = {"page": "bad", "number": 1, "question": QUICK | change}
+        reply, content = post(explorer, cookie, question)
         assert reply.status == 200
-        assert said in json.loads(content)["problem"]
+        assert next(iter(change)) in json.loads(content)["problem"]
 
 
 def suspend(explorer):
@@ -300,10 +286,7 @@ def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
     post(explorer, cookie, {"page": "slow", "number": 0, "question": QUICK})
     suspend(explorer)
     said = post(explorer, cookie, {"page": "slow", "number": 1, "question": SAMPLED})[1]
-    problem = json.loads(said)["problem"]
-    assert problem.startswith("Too slow: this takes more than 1 seconds.")
-    assert "More steps" in problem
-    assert "fewer" not in problem
+    assert json.loads(said)["problem"].startswith("Too slow: this takes more than 1 seconds.")
     said = post(explorer, cookie, {"page": "slow", "number": 2, "question": QUICK})[1]
     assert json.loads(said)["answer"]["tradeoff"]["y"] < 1
 
@@ -350,25 +333,19 @@ def test_a_port_in_use_is_told_or_passed_over():
 
 def test_answers_are_those_of_the_library(plan_file):
     desk = PlanDesk(opened_from(str(plan_file)))
+    sampled = ny.Gaussian(1).subsample(rate=0.01) * 100
+    response = ny.RandomizedResponse(1, categories=3) * 2
+    close = {"promise": "approximate", "epsilon": 1, "chance": 1e-6}
     for question, curve in (
         ({"kind": "gaussian", "sigma": 2, "steps": 3}, (ny.Gaussian(2) * 3).tradeoff()),
         ({"kind": "laplace", "scale": 2, "steps": 1}, ny.Laplace(2).tradeoff()),
         ({"kind": "laplace", "scale": 0.3, "steps": 9}, (ny.Laplace(0.3) * 9).tradeoff()),
         ({"kind": "discrete", "sigma": 2, "steps": 3}, (ny.DiscreteGaussian(2) * 3).tradeoff()),
-        (
-            {"kind": "response", "loss": 1, "categories": 3, "steps": 2},
-            (ny.RandomizedResponse(1, categories=3) * 2).tradeoff(),
-        ),
-        (
-            {"kind": "sampled", "sigma": 1, "rate": 0.01, "steps": 100},
-            (ny.Gaussian(1).subsample(rate=0.01) * 100).tradeoff(),
-        ),
+        ({"kind": "response", "loss": 1, "categories": 3, "steps": 2}, response.tradeoff()),
+        ({"kind": "sampled", "sigma": 1, "rate": 0.01, "steps": 100}, sampled.tradeoff()),
         ({"about": "guarantee", "promise": "gdp", "mu": 1}, ny.gdp(1)),
         ({"about": "guarantee", "promise": "zcdp", "rho": 0.5}, ny.zcdp(0.5)),
-        (
-            {"about": "guarantee", "promise": "approximate", "epsilon": 1, "chance": 1e-6},
-            ny.approximate(1, 1e-6),
-        ),
+        ({"about": "guarantee", **close}, ny.approximate(1, 1e-6)),
         ({"about": "plan"}, Plan.load(plan_file).mechanism().tradeoff()),
     ):
         who = "household" if question.get("about") == "plan" else "person"
@@ -439,14 +416,9 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
                 words.number(mine.gap),
             ]
         risk = desk.answer(asked | {"ask": "risk"})
-        assert risk.before == [
-            (a, pytest.approx(p.upper, rel=1e-9))
-            for (a, _), p in zip(
-                risk.before,
-                own.mechanism().tradeoff().powers([a for a, _ in risk.before]),
-                strict=True,
-            )
-        ]
+        levels = [level for level, _ in risk.before]
+        before = [bound.upper for bound in own.mechanism().tradeoff().powers(levels)]
+        assert [power for _, power in risk.before] == pytest.approx(before, rel=1e-9)
         assert risk.before
         if rho is not None:
             curve = moved.mechanism().tradeoff()
@@ -486,19 +458,16 @@ def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, t
     asked = {"about": "plan", "rho": None, "weights": [600, 400]}
     desk = PlanDesk(opened_from(str(path)))
     moved = Plan.from_dict(toml_of(desk, asked))
-    noisy = {
-        (entry.query, entry.level, entry.measure): (np.full(entry.cells, 7), sigma_squared)
-        for entry, sigma_squared in moved.calibrated()
-    }
-    published = consistent_tables(moved, noisy).tables
+    ledger = ny.throwaway(10)
+    ledger.register("tiny@1", protects="household", neighboring="replace-one", rows=1)
+    people = pa.table({"race": ["a"], "state": ["x"], "county": ["1"]})
+    folder = ny.run(moved, people, ledger, tmp_path / "out").folder
     shown = desk.answer(asked | {"ask": "tables"})
-    assert shown.head[3] == "After consistency (90%)"
-    assert shown.note
     for error, row in zip(errors(moved), shown.rows, strict=True):
-        table = published[error.query, error.level]
-        widest = float(np.max(table.upper - table.lower)) / 2
+        path = folder / f"tables/consistent/{error.query}.{error.level}.parquet"
+        table = pq.read_table(path, columns=["lower", "upper"])
+        widest = float(np.max(table["upper"].to_numpy() - table["lower"].to_numpy())) / 2
         assert row[3] in {f"±\u00a0{words.number(widest * (1 + x))}" for x in (-1e-9, 0.0, 1e-9)}
-        assert Z90 * error.consistent[1] < error.half_width + 0.5
     assert len(PlanDesk(opened_from(str(plan_file))).answer(asked | {"ask": "tables"}).head) == 5
 
 
