@@ -42,5 +42,6 @@ from neyman.accounting.semantics.statistical_distance import (
     posterior_distance as posterior_distance,
 )
 
+from .literature import conversions as conversions
 from .semantics import digits as digits
 from .semantics import sentences as sentences
