@@ -200,7 +200,8 @@ record-census: census
 
 # The pictures of the explorer and the report in docs/screens.
 record-screens: $(VENV)/.dev
-	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
+	$(BIN)/neyman demo --out build/demo
+	NEYMAN_SCREENS=docs/screens NEYMAN_DEMO=$(CURDIR)/build/demo/plan.toml $(BIN)/python -m pytest tests/browser -k screen
 
 # constraints.txt: the versions of the environment in which `make test` has passed.
 record-constraints: $(VENV)/.dev

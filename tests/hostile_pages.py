@@ -56,13 +56,7 @@ _NAMED = ("columns", "derive", "lookup", "tables", "hierarchy", "versions")
 
 
 def poisoned(node: Any, text: str, names: bool = False) -> Any:
-    """A receipt with the text in each name and value that is not one of a few words.
-
-    Args:
-        node: of the receipt.
-        text: what is added.
-        names: whether the fields of the node are named in the plan.
-    """
+    """A receipt with the text in each name and value that is not one of a few words."""
     if isinstance(node, dict):
         return {
             f"{name}{text}" if names else name: poisoned(value, text, not names and name in _NAMED)
@@ -172,11 +166,7 @@ def published(folder: Path, text: str) -> ny.Release:
 
 
 class Structure(HTMLParser):
-    """The elements of a page in order, and its texts. Each tag must be closed in order.
-
-    Args:
-        html: the page.
-    """
+    """The elements of a page in order, and its texts. Each tag must be closed in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

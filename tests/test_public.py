@@ -25,7 +25,6 @@ from neyman.accounting import (
     posterior_ratios,
     to_pld,
 )
-from neyman.accounting.integrations.step_accountant import StepAccountant
 from neyman.curves import garbling
 
 NAN, INF = float("nan"), float("inf")
@@ -63,8 +62,8 @@ def fresh(code):
 def test_importing_loads_neither_numpy_nor_an_extra():
     answer = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
     assert fresh(f"import sys, neyman; {answer}") == "[]\n"
-    rare = ["scipy.stats", "scipy.optimize", "pydantic", "ibis", "duckdb", "matplotlib", "apsw"]
-    rare += ["torch"]
+    rare = "scipy.stats scipy.optimize pydantic ibis duckdb pyarrow matplotlib apsw cryptography"
+    rare = [*rare.split(), "typer", "torch"]
     code = "import sys, neyman as ny; ny.Gaussian(1).tradeoff().epsilon(1e-6)"
     assert fresh(f"{code}; print([m for m in {rare} if m in sys.modules])") == "[]\n"
 
@@ -271,37 +270,7 @@ def test_mixed_relations_name_both_parts_and_what_to_write():
         ny.DiscreteGaussian(2).subsample(rate=0.1) + local
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        ny.Gaussian(covariance=[[1, 0], [0, 2]], shifts=[[1, 1]]),
-        ny.DiscreteGaussian(2),
-        ny.RoundedGaussian(2),
-        ny.Staircase(1),
-        ny.GaussianMixture(1, [1, 2], [0.5, 0.5]),
-        ny.UnaryEncoding(1, 3),
-        ny.SparseVector(2, 4),
-        ny.ProposeTestRelease(ny.Laplace(1), ny.Laplace(1)),
-        ny.select_best(ny.ExponentialMechanism(1), runs=ny.Runs.geometric(mean=10)),
-        ny.DPSGD(60000, 256, 1.3, 15),
-        ny.Federated(clients=100, sigma=1, rounds=3),
-        ny.Marginals({"a": 2, "b": 3}, {("a",): Fraction(1, 3)}, neighboring="replace-one"),
-        ny.NonPrivate(0.1, "add-remove"),
-        ny.Gaussian(1).subsample(size=3, population=9) * 4,
-        ny.Gaussian(1).random_allocation(4, times=2),
-        ny.RandomizedResponse(1).shuffle(users=100),
-        ny.PersonalBudgets(ny.Laplace(1), [0.5, 1]),
-        (ny.Gaussian(1) + ny.Laplace(2)).subsample(rate=Fraction(1, 3)) * 3,
-        ny.Mechanism.nothing(),
-    ],
-    ids=lambda mechanism: type(mechanism).__name__,
-)
-def test_the_repr_of_a_mechanism_is_an_expression_of_it(mechanism):
-    names = {name: getattr(ny, name) for name in dir(ny)}
-    assert eval(repr(mechanism), names | {"Fraction": Fraction}) == mechanism
-
-
-def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
+def test_the_repr_of_evidence_is_its_numbers():
     rng = np.random.default_rng(1)
     shown = ny.audit.scores(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
     text = repr(shown)
@@ -309,10 +278,3 @@ def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
     assert 0 <= shown.epsilon() - epsilon < 1e-3
     assert 0 <= shown.gdp() - mu < 1e-3
     assert "at confidence 19/20, from 400 + 400 runs, neighboring='any'" in text
-    accountant = StepAccountant()
-    for _ in range(1200):
-        accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-    assert repr(accountant) == (
-        "<StepAccountant of 1,200 steps (sigma 1, rate 0.01): epsilon 1.999 at delta 1e-05, noise "
-        "assumed exact>"
-    )

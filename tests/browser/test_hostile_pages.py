@@ -28,12 +28,7 @@ def folders(tmp_path_factory):
 
 
 class Watched:
-    """A page, the requests that it makes, and the scripts of hostile texts that ran on it.
-
-    Args:
-        browser: which opens it.
-        protected: keep the content policy. Without it, nothing but its own markup protects a page.
-    """
+    """A page, the requests that it makes, and the scripts of hostile texts that ran on it."""
 
     def __init__(self, browser, protected: bool = False) -> None:
         self.context = browser.new_context(bypass_csp=not protected)

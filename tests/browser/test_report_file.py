@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import os
 import re
-from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
@@ -20,9 +18,6 @@ OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.o
 def pages(content: bytes) -> int:
     """How many pages a PDF of Chromium has."""
     return len(re.findall(rb"/Type\s*/Page\b", content))
-
-
-SCREENS = os.environ.get("NEYMAN_SCREENS")
 
 
 def test_the_report_is_interactive_without_a_server(folder, look):
@@ -113,9 +108,5 @@ def test_a_hundred_tables_with_long_names_and_filters_still_take_two_pages(folde
 
 
 def test_screen(folder, look):
-    """A picture for the README and the docs, where NEYMAN_SCREENS names a folder for it."""
-    page = look(f"file://{folder / 'release' / 'report.html'}", width=900, height=1100)
-    picture = page.screenshot()
-    assert len(picture) < 200_000
-    if SCREENS:
-        (Path(SCREENS) / "report.png").write_bytes(picture)
+    address = f"file://{folder / 'release' / 'report.html'}"
+    look.picture(look(address, width=900, height=1100), "report")

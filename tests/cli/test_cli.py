@@ -460,6 +460,10 @@ TEXTS = [
     "Federated(clients=10, client_rate=1, records=5, record_rate=0.5, sigma=2, rounds=3, "
     "protects='record', against='server')",
     "Gaussian(2) * 10",
+    "Gaussian(covariance=[[1, 0], [0, 2]], shifts=[[1, 1]])",
+    "Gaussian(1).subsample(size=3, population=9) * 4",
+    "Gaussian(1).random_allocation(4, times=2)",
+    "(Gaussian(1) + Laplace(2)).subsample(rate=Fraction(1, 3)) * 3",
     "GaussianMixture(1, [0, 1], [0.9, 0.1])",
     "HadamardResponse(1, categories=256)",
     "InverseSensitivity('1/2')",
@@ -491,7 +495,11 @@ TEXTS = [
 def test_a_text_of_each_public_mechanism_is_the_mechanism_of_the_same_python(text):
     names = {name: getattr(ny, name) for name in dir(ny) if name != "torch"}
     names |= {"CircularGaussian": CircularGaussian, "square_root": square_root}
-    assert mechanism_from(text) == eval(text, names)
+    names |= {"Fraction": Fraction}
+    mechanism = eval(text, names)
+    assert mechanism_from(text) == mechanism
+    if not text.startswith(("CanonicalNoise", "MatrixMechanism")):  # their texts are short
+        assert eval(repr(mechanism), names) == mechanism
 
 
 def test_every_public_mechanism_has_a_text():
