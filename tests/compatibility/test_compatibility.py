@@ -11,14 +11,13 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from write_samples import HERE, RELEASED, formats, mechanisms, plan_of, plans, write
 
 import neyman as ny
-from neyman.ledger import KINDS, START, Checkpoint, digest
-from neyman.ledger.records import State
+from neyman.ledger import KINDS, START, Checkpoint, Entry, digest
 from neyman.mechanisms import MODULES, Strategy
 from neyman.publishing import Receipt, verify
 
@@ -130,7 +129,7 @@ def test_a_sample_is_stored_of_each_kind_of_ledger_event_and_state(ledger: ny.Le
     assert {json.loads(line)["kind"] for line in stored("ledger")["lines"]} == set(KINDS)
     accounts = ledger.datasets()
     states = {entry.state for one in accounts for entry in ledger.entries(one.dataset)}
-    assert states == set(get_args(State))
+    assert states == set(get_args(get_type_hints(Entry)["state"]))
     currencies = {one.currency.split(":")[0] for one in accounts}
     assert currencies == {"pure", "zcdp", "gdp", "renyi"}
 
