@@ -14,7 +14,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from neyman.cli.main import app
+from neyman.cli import app
 
 NEYMAN = [sys.executable, "-m", "neyman"]
 _SERVER = multiprocessing.get_context("forkserver")

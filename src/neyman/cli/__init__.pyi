@@ -1,0 +1,3 @@
+"""The names of this package that the layers above, users, and tests import."""
+
+from neyman.cli.main import app as app
