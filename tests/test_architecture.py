@@ -104,7 +104,8 @@ def folder_of(module):
 def test_a_door_has_names_that_another_folder_imports_or_a_page_names(package):
     """And no package has a module of the same name, which would take its place."""
     door = ast.parse((SOURCE / package / "__init__.pyi").read_text("utf-8")).body
-    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("**/*.md"))
+    docs = ROOT / "docs"
+    pages = "".join(p.read_text("utf-8") for p in (*docs.glob("**/*.md"), *docs.glob("site/*.py")))
     code = {path: imports_of(path) for path in SOURCE.glob("**/*.py")}
     for node in door:
         for name in node.names if isinstance(node, ast.ImportFrom) else ():

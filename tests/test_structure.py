@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 import neyman
 
 PACKAGE = Path(neyman.__file__).parent
-EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 MOST_DELAYED = 16  # outside the command line, which answers --help quickly; 4 are for torch
 IMPORTS_BY_STRING = {
     "__init__.py": "a public name is imported at its first use; the stub types it",
@@ -52,14 +50,6 @@ def delayed(path: Path) -> list[str]:
             }
         )
     ]
-
-
-def test_each_equivalent_fault_changes_a_line_of_its_file():
-    """A fault whose line was rewritten would count as one that no test finds."""
-    listed: dict[str, dict[str, str]] = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
-    for file, faults in listed.items():
-        lines = {line.strip() for line in (PACKAGE / file).read_text(encoding="utf-8").splitlines()}
-        assert [fault for fault in faults if fault.partition("  ->  ")[0] not in lines] == []
 
 
 def test_few_imports_are_delayed_outside_the_command_line():

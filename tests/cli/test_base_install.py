@@ -26,7 +26,7 @@ import typer
 from packaging.requirements import Requirement
 
 import neyman
-from commands import app
+from neyman.cli import app
 from neyman.extras import EXTRAS
 from neyman.publishing import toml_text
 from plans import SMALL
