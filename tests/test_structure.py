@@ -16,7 +16,7 @@ import neyman
 PACKAGE = Path(neyman.__file__).parent
 MOST_DELAYED = 16  # outside the command line, which answers --help quickly; 4 are for torch
 IMPORTS_BY_STRING = {
-    "__init__.py": "a public name is imported at its first use; the stub types it",
+    "exports.py": "a public name is imported at its first use; the stub types it",
     "mechanisms/registry.py": "a stored type is imported at its first use; the results are typed",
 }
 OTHERS = {

@@ -13,24 +13,11 @@ import pytest
 
 import neyman as ny
 from hostile_pages import Structure
-from neyman import notebook
 from neyman.accounting import sentences
 from plans import SMALL, release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
-
-
-def hostile_plan() -> ny.Plan:
-    return ny.Plan(
-        name="survey",
-        dataset="people@1",
-        table="people",
-        unit=ny.Unit("person", neighboring="replace-one", rows=1),
-        columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
-        queries=[ny.query.count(by=["race"])],
-        budget=ny.zcdp("1/2"),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +29,15 @@ def published(tmp_path_factory):
     values = [HOSTILE] * 900 + ["b"] * 77 + ["only in the private data"]
     data = folder / "people.parquet"
     pq.write_table(pa.table({"race": values}), data)
-    plan = hostile_plan()
+    plan = ny.Plan(
+        name="survey",
+        dataset="people@1",
+        table="people",
+        unit=ny.Unit("person", neighboring="replace-one", rows=1),
+        columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
+        queries=[ny.query.count(by=["race"])],
+        budget=ny.zcdp("1/2"),
+    )
     return release(plan, data, ledger, folder / "out"), ledger, plan
 
 
@@ -115,18 +110,11 @@ def test_a_ledger_shows_its_balance_and_writes_nothing(published, tmp_path):
     absent = ny.Ledger(tmp_path / "absent.db")
     assert "no ledger" in Structure(absent._repr_html_()).text
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_ledger_on_a_server_is_not_asked():
-    """A view must neither wait for a server nor change one that a newer version opens first."""
-    ledger = ny.Ledger("postgresql://nobody@127.0.0.1:1/none")
-    assert ".datasets()" in ledger._repr_html_()
-
-
-def test_a_ledger_that_cannot_be_read_is_shown_with_the_reason(tmp_path):
+    # A view must neither wait for a server nor change one that a newer version opens first.
+    server = ny.Ledger("postgresql://nobody@127.0.0.1:1/none")
+    assert ".datasets()" in server._repr_html_()
     (tmp_path / "a.db").write_bytes(b"<b>no database</b>" * 100)
-    words = Structure(ny.Ledger(tmp_path / "a.db")._repr_html_()).text
-    assert "not a Neyman ledger" in words
+    assert "not a Neyman ledger" in Structure(ny.Ledger(tmp_path / "a.db")._repr_html_()).text
 
 
 def test_a_bound_and_a_curve_show_both_ends_rounded_outward():
@@ -168,11 +156,6 @@ def test_the_text_of_a_result_is_short(published):
         assert len(repr(shown)) < 450, repr(shown)
         assert "\n" not in repr(shown)
     assert "and 34 more" in repr(many)
-
-
-def test_a_long_text_is_shortened_in_its_middle():
-    assert notebook.shortened("a" * 300) == "a" * 300
-    assert len(notebook.shortened("a" * 301)) <= 300
 
 
 def test_a_curve_and_a_release_draw_themselves(published):
