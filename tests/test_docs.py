@@ -212,7 +212,6 @@ EXAMPLES |= {
 }
 
 
-@pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")  # Ibis's name for DuckDB's
 @pytest.mark.parametrize("name", [each for each in EXAMPLES if each != "ny.torch"])
 def test_examples_in_docstrings_print_what_they_show(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -14,9 +14,6 @@ import pytest
 
 from neyman import Ledger
 
-# Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
-
 
 @pytest.fixture(scope="module")
 def everybody(tmp_path_factory):

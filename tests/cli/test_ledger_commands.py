@@ -194,7 +194,6 @@ share = "1"
 """
 
 
-@pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 def test_a_plan_gives_the_terms_and_caps_that_admit_it_once(place: Path):
     Path("plan.toml").write_text(PLAN)
     account = ledger_json("create", "ledger.db", "--plan", "plan.toml")

@@ -21,8 +21,6 @@ from commands import neyman
 from mixed_plan import MIXED
 from neyman.publishing import NOTICE, SQL_RULE, Plan, first_plan, schema_of, threshold
 
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")  # Ibis on DuckDB
-
 
 def document(*words, **more):
     return json.loads(asked(*words, "--json", **more))

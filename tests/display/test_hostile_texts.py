@@ -22,8 +22,6 @@ from neyman.display import page
 from neyman.elements import element
 from neyman.publishing import Plan, verify
 
-# DuckDB's own Arrow reader calls a method that it has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 TEXT = '"><img src=x onerror=hit()></title>&lt;'  # with no quote that an expression could not have
 
 

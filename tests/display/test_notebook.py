@@ -16,7 +16,6 @@ from hostile_pages import Structure
 from neyman.accounting import sentences
 from plans import SMALL, release
 
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 
 

@@ -34,9 +34,6 @@ from neyman.display.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.publishing import Plan, errors, toml_text
 from random_laws import examples, is_small
 
-# DuckDB's own Arrow reader calls a method that it has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
-
 PLAN = """
 schema = 2
 name = "tiny"

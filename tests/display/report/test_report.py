@@ -27,9 +27,6 @@ from plans import SMALL
 from plans import release as release_of
 from random_laws import examples, is_small
 
-# DuckDB's own Arrow reader calls a method that it has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
-
 
 def bound(x, gap=1e-9):
     return {"lower": x if x == "inf" else x * (1 - gap), "upper": x}
