@@ -49,10 +49,8 @@ check: $(VENV)/.dev  ## Check format, lint, types, layers, names, prose, and wei
 	$(BIN)/python docs/site/prose_check.py
 	$(BIN)/python .ci/weight.py
 
-# SPHINX="-t pages_only" leaves out the code of the pages, which the tests run too.
-SPHINX ?=
-docs: $(VENV)/.dev  ## Build the documentation.
-	$(BIN)/sphinx-build -q -W --keep-going $(SPHINX) docs build/docs
+docs: $(VENV)/.dev  ## Build the documentation. The tests run its code.
+	$(BIN)/sphinx-build -q -W --keep-going docs build/docs
 
 # At SIZE=1, which is what `make test` runs of them, some minutes; random attacks make SIZE times as
 # many attempts.
@@ -202,7 +200,8 @@ record-census: census
 
 # The pictures of the explorer and the report in docs/screens.
 record-screens: $(VENV)/.dev
-	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
+	$(BIN)/neyman demo --out build/demo
+	NEYMAN_SCREENS=docs/screens NEYMAN_DEMO=$(CURDIR)/build/demo/plan.toml $(BIN)/python -m pytest tests/browser -k screen
 
 # constraints.txt: the versions of the environment in which `make test` has passed.
 record-constraints: $(VENV)/.dev

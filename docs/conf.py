@@ -1,22 +1,15 @@
 """The documentation site: ``sphinx-build -W docs build/docs``. Needs no network.
 
-The build runs the code of every page. ``-t pages_only`` leaves that out.
+The tests run the code of every page (tests/test_docs.py).
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent / "site"))
-# The pages' matrices are small: threads would wait for each other (streams.md 73 s instead of 11).
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-import pages
 
 import neyman
 
@@ -54,22 +47,6 @@ html_theme_options = {
 }
 
 
-def run_pages(app: Any) -> None:
-    """Run the code of every page. A page that shows another result fails the build."""
-    from sphinx.util import logging
-
-    if "pages_only" in app.tags:  # a tag, because a value may not have a function's name
-        return
-    log = logging.getLogger("neyman.pages")
-    for name in pages.pages():
-        log.info("running %s", name)
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                pages.run(name, Path(folder))
-            except AssertionError as wrong:
-                log.warning("%s", wrong)
-
-
 def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """In a docstring |x| is an absolute value, for Sphinx a substitution."""
     lines[:] = [line if "`" in line else line.replace("|", "\\|") for line in lines]
@@ -77,5 +54,4 @@ def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines:
 
 def setup(app: Any) -> None:
     """What Sphinx calls."""
-    app.connect("builder-inited", run_pages)
     app.connect("autodoc-process-docstring", escape_bars)

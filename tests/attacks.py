@@ -22,12 +22,7 @@ SIZE = int(os.environ.get("NEYMAN_ATTACK") or 1)
 
 
 class Attack(NamedTuple):
-    """A kind of attack.
-
-    Args:
-        unit: what one attempt is, in the plural.
-        tests: patterns of tests, from the folder of the tests.
-    """
+    """A kind of attack."""
 
     unit: str
     tests: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Hostile texts in a release, and what a page makes of them."""
+"""Pages of receipts that no run writes, hostile texts in a release, and what a page has of both."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 import neyman as ny
-from neyman.accounting.semantics.bayes import ATTACKERS
 from neyman.display import page
+from neyman.display.report.report import page_from
 from neyman.publishing import Plan
 from plans import release
 
-__all__ = ["BENIGN", "HOSTILE", "Structure", "poisoned", "poisoned_tables", "published"]
+__all__ = [
+    "BENIGN", "HOSTILE", "Structure", "page_from", "poisoned", "poisoned_tables", "published"
+]  # fmt: skip
 
 BENIGN = "mark"
 HOSTILE = (
@@ -48,19 +50,13 @@ HOSTILE = (
 
 _WORDS = re.compile(
     r"-?[\d./e-]+|inf|all|drop|least|count|rank|at_most|zcdp|gdp|approximate|replace-one|add-remove|"
-    r"least-squares|nonnegative|neyman-receipt/1|" + "|".join(ATTACKERS)
+    r"least-squares|nonnegative|neyman-receipt/1|arbitrary-prior|knows-the-rest|true-record"
 )
 _NAMED = ("columns", "derive", "lookup", "tables", "hierarchy", "versions")
 
 
 def poisoned(node: Any, text: str, names: bool = False) -> Any:
-    """A receipt with the text in each name and value that is not one of a few words.
-
-    Args:
-        node: of the receipt.
-        text: what is added.
-        names: whether the fields of the node are named in the plan.
-    """
+    """A receipt with the text in each name and value that is not one of a few words."""
     if isinstance(node, dict):
         return {
             f"{name}{text}" if names else name: poisoned(value, text, not names and name in _NAMED)
@@ -170,31 +166,48 @@ def published(folder: Path, text: str) -> ny.Release:
 
 
 class Structure(HTMLParser):
-    """The elements of a page in order, with the names of their attributes, and all texts.
-
-    Args:
-        html: the page.
-    """
+    """The elements of a page in order, and its texts. Each tag must be closed in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, ...]] = []
-        self.links: list[str] = []
-        self.values: list[str] = []
-        self.text = ""
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
         self.feed(html)
         self.close()
+        assert self.open == []
+
+    @property
+    def text(self) -> str:
+        """All texts, as they are."""
+        return "".join(self.texts)
+
+    @property
+    def words(self) -> str:
+        """All texts, with one blank between two words."""
+        return " ".join(" ".join(self.texts).split())
+
+    def values(self, attribute: str) -> list[str]:
+        """The values of an attribute, in order."""
+        return [attrs[attribute] or "" for _, attrs in self.elements if attribute in attrs]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in {"meta", "input", "br", "link", "img", "hr"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, *(name for name, _ in attrs)))
-        self.values += [value or "" for _, value in attrs]
-        self.links += [value or "" for name, value in attrs if name == "href"]
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         self.tags.append((f"/{tag}",))
+        assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if not {"style", "script"} & {*self.open}:
+            self.texts.append(data)
 
     def handle_comment(self, data: str) -> None:
         raise AssertionError(f"a comment: {data!r}")

@@ -25,13 +25,7 @@ REFUSE = os.environ.get("NEYMAN_SKIPS") == "refuse"
 
 @dataclass(frozen=True)
 class Need:
-    """A program or a right of the machine.
-
-    Args:
-        what: its name in a sentence.
-        install: how to get it.
-        there: return True if this machine has it.
-    """
+    """A program or a right of the machine."""
 
     what: str
     install: str

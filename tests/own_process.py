@@ -17,14 +17,7 @@ __all__ = ["answer", "called", "children", "main"]
 def called(
     file: str, *arguments: object, before: tuple[str, ...] = (), seconds: float = 900
 ) -> subprocess.CompletedProcess[str]:
-    """What came of ``file`` as a script: the name of a function, and texts that it is given.
-
-    Args:
-        file: a file that ends in ``main(globals())``.
-        arguments: of the script.
-        before: words of the command before it, such as those of strace.
-        seconds: after which it is killed.
-    """
+    """What came of ``file`` as a script: the name of a function, and texts that it is given."""
     command = [*before, sys.executable, "-W", "ignore", file, *map(str, arguments)]
     folders = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}

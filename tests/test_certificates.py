@@ -35,7 +35,6 @@ def cited() -> dict[str, set[str]]:
 
 
 def test_labels_are_numbered_from_one_on_each_page_and_each_is_there_once():
-    """Under one prefix per page, so that a label alone says where it is."""
     prefixes: dict[str, str] = {}
     for page in PAGES:
         labels = [label for label, name, _ in defined() if name == page.name]
@@ -47,13 +46,11 @@ def test_labels_are_numbered_from_one_on_each_page_and_each_is_there_once():
 
 
 def test_every_label_that_the_code_cites_is_on_a_page():
-    """A citation that leads nowhere proves nothing."""
     known = {label for label, _, _ in defined()}
     assert {label: files for label, files in cited().items() if label not in known} == {}
 
 
 def test_every_inequality_of_a_page_is_cited_or_explains():
-    """What no line of the code needs is marked as explanatory."""
     citations = cited()
     idle = [label for label, _, explains in defined() if not explains and label not in citations]
     assert idle == []
@@ -62,7 +59,6 @@ def test_every_inequality_of_a_page_is_cited_or_explains():
 
 
 def test_the_index_lists_every_page_with_its_prefix():
-    """In the order of the table of contents."""
     index = (ROOT / "docs/certificates/index.md").read_text("utf-8")
     rows = dict(re.findall(r"^\|\[[^\]]+\]\(([\w-]+)\.md\)\|(\w+)\|", index, re.M))
     assert [f"{name}.md" for name in rows] == [

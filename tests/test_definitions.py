@@ -1,11 +1,10 @@
-"""docs/definitions.md row by row, and the distribution behind it: no arrow is tighter than what
-came in.
-"""
+"""docs/definitions.md row by row, published numbers, and no arrow is tighter than what came in."""
 
 from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.literature import conversions
+from neyman.accounting import conversions
+from neyman.curves import garbling
 from neyman.mechanisms import CircularGaussian
 from random_laws import examples
+from reproductions import composition_bounds
 
 PAGE = (Path(__file__).parents[1] / "docs" / "definitions.md").read_text()
 LEVELS = np.concatenate([np.geomspace(1e-9, 0.1, 9), np.linspace(0.2, 1.0, 5)])
@@ -59,7 +60,6 @@ def held(bound, answer):
 
 @pytest.mark.parametrize("row", rows("In") + rows("Of mechanisms"), ids=lambda row: row[0])
 def test_what_comes_in_can_be_asked_back(row):
-    """Each definition makes a curve, and the curve's own functional answers as the page says."""
     _, product, _, asked, answer, _ = row
     f = eval(code(product), {"ny": ny, "CircularGaussian": CircularGaussian})
     held(eval(code(asked), {"f": f}), answer)
@@ -67,7 +67,6 @@ def test_what_comes_in_can_be_asked_back(row):
 
 @pytest.mark.parametrize("row", rows("Out"), ids=lambda row: row[0])
 def test_every_question_has_an_answer(row):
-    """The questions of the page, of a curve that is not its own inverse."""
     curve = ny.between([0.6, 0.3, 0.1], [0.2, 0.3, 0.5])
     result = eval(code(row[1]), {"f": curve})
     assert result.lower <= result.upper
@@ -76,7 +75,6 @@ def test_every_question_has_an_answer(row):
 
 @pytest.mark.parametrize("row", rows("From one to another"), ids=lambda row: f"{row[0]}, {row[1]}")
 def test_one_definition_says_of_another(row):
-    """Each conversion by name gives the page's number."""
     held(eval(code(row[2]), {"ny": ny, "conversions": conversions}), row[3])
 
 
@@ -123,7 +121,6 @@ def curve(mechanism):
 @settings(max_examples=6)
 @given(mechanism=MECHANISMS)
 def test_out_and_in_again_is_never_tighter(name, mechanism):
-    """What a definition keeps of a mechanism never promises more than the mechanism does."""
     f = curve(mechanism)
     if name == "points":
         f = f.symmetric()
@@ -152,7 +149,6 @@ def test_out_and_in_again_is_never_tighter(name, mechanism):
 @settings(max_examples=examples(24))
 @given(rho=st.floats(1e-3, 4), order=st.floats(1.2, 60), delta=st.sampled_from(DELTAS))
 def test_named_conversions_are_never_tighter_than_the_curve(rho, order, delta):
-    """Bun-Steinke, Mironov and Canonne-Kamath-Steinke, of zCDP and of one order."""
     best = conversions.optimal(ny.zcdp(rho), delta)
     good = conversions.canonne_kamath_steinke_zcdp(rho, delta)
     assert best.lower <= good.upper
@@ -162,3 +158,58 @@ def test_named_conversions_are_never_tighter_than_the_curve(rho, order, delta):
     assert one.lower <= good.upper + 1e-9
     assert good.lower <= conversions.mironov(order, order * rho, delta).upper
     assert best.lower <= one.upper + 1e-9
+
+
+b = math.exp(-1)  # discrete Laplace noise of ratio b plus a uniform one
+NUMBERS = [
+    (lambda: ny.gdp(1).renyi(order=2), 1, 1e-12),
+    (lambda: ny.gdp(1).advantage(), 0.38292492254802624, 1e-12),
+    (lambda: ny.RandomizedResponse(1).tradeoff().gdp(), 1.2320354, 5e-8),
+    (lambda: composition_bounds.optimal(Fraction(1, 10), 0, 30, 1e-6), 2.34589, 5e-6),
+    (lambda: (ny.pure(0.1) ** 30).epsilon(1e-6), 2.34589, 5e-6),
+    (lambda: (ny.RandomizedResponse(0.1) * 30).tradeoff().epsilon(1e-6), 2.34589, 5e-6),
+    (lambda: ny.pure(1)(0.268941), 0.268941, 2e-6),
+    (lambda: ny.CanonicalNoise(ny.pure(1)).variance(), 1.9247, 5e-5),
+    (lambda: ny.CanonicalNoise(ny.pure(1)).variance(), 2 * b / (1 - b) ** 2 + 1 / 12, 1e-9),
+    (lambda: (ny.zcdp(0.01) ** 100).epsilon(1e-6), 7.77, 5e-3),  # as curves it would be 9.22
+]
+
+
+@pytest.mark.parametrize(("ask", "value", "close"), NUMBERS)
+def test_a_published_number_is_between_close_ends(ask, value, close):
+    result = ask()
+    assert value - close <= result.lower <= result.upper <= value + close
+
+
+def test_the_smallest_gaussian_that_is_garbled_into_response_of_one_is_refuted_just_below():
+    f = ny.RandomizedResponse(1).tradeoff()
+    assert f >= ny.gdp(1.2320355)
+    assert not f >= ny.gdp(1.2320353)
+    assert ny.compare(f, ny.gdp(1.2320353)) == "incomparable"
+
+
+def response(epsilon):
+    """Randomized response as two distributions of the same two outcomes."""
+    share = 1 / (1 + math.exp(-epsilon))
+    return [share, 1 - share], [1 - share, share]
+
+
+def test_response_of_one_is_garbled_into_response_of_a_half():
+    """By the channel (.7650, .2350), which certainly exists and does what it says."""
+    (p, q), (p2, q2) = response(1), response(0.5)
+    result = garbling(p, q, p2, q2)
+    assert result.channel == pytest.approx(np.array([[0.7650, 0.2350], [0.2350, 0.7650]]), abs=5e-5)
+    assert np.array(p) @ result.channel == pytest.approx(np.array(p2), abs=1e-12)
+    assert np.array(q) @ result.channel == pytest.approx(np.array(q2), abs=1e-12)
+    assert garbling(p2, q2, p, q).test is not None  # and not the other way
+
+
+@pytest.mark.parametrize(("mu", "apart"), [(1, 0.0030), (2, 0.021), (3, 0.057)])
+def test_canonical_noise_of_gdp_is_not_normal(mu, apart):
+    """The distribution functions differ by .0030, .021 and .057."""
+    x = np.linspace(-4, 0, 4001)
+    normal = np.array([0.5 * math.erfc(-mu * v / math.sqrt(2)) for v in x])
+    noise = ny.CanonicalNoise(ny.gdp(mu))
+    assert np.abs(noise.cdf(x) - normal).max() == pytest.approx(apart, rel=0.03)
+    pure = ny.CanonicalNoise(ny.pure(1)).cdf([-0.5, -1])
+    assert pure == pytest.approx([0.268941, 0.183940], abs=5e-7)

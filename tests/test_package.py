@@ -26,7 +26,6 @@ def long_description(text: str) -> str:
 
 
 def test_the_long_description_has_no_relative_link_or_image():
-    """A package index shows the text by itself; the README in the repository keeps its links."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert RELATIVE.search(readme)
     assert not RELATIVE.findall(long_description(readme))
@@ -59,7 +58,6 @@ def test_every_file_states_the_same_version():
 
 
 def test_every_dependency_of_a_release_declares_a_lowest_version():
-    """`make test-lowest` installs them."""
     command = [sys.executable, ROOT / ".ci" / "lowest.py"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert "numpy==2" in lines

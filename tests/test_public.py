@@ -25,7 +25,6 @@ from neyman.accounting import (
     posterior_ratios,
     to_pld,
 )
-from neyman.accounting.integrations.step_accountant import StepAccountant
 from neyman.curves import garbling
 
 NAN, INF = float("nan"), float("inf")
@@ -33,7 +32,6 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.needs("release")
 def test_every_name_of_the_stub_is_public_and_has_a_docstring():
-    """The stub, dir(), and __all__ have the same names, and no built-in's."""
     tree = ast.parse(Path(ny.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     observations = [name.asname for node in imports for name in node.names]
@@ -62,17 +60,15 @@ def fresh(code):
 
 
 def test_importing_loads_neither_numpy_nor_an_extra():
-    """Nor do the first mechanisms load what is slow to import or needs an extra."""
     answer = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
     assert fresh(f"import sys, neyman; {answer}") == "[]\n"
-    rare = ["scipy.stats", "scipy.optimize", "pydantic", "ibis", "duckdb", "matplotlib", "apsw"]
-    rare += ["torch"]
+    rare = "scipy.stats scipy.optimize pydantic ibis duckdb pyarrow matplotlib apsw cryptography"
+    rare = [*rare.split(), "typer", "torch"]
     code = "import sys, neyman as ny; ny.Gaussian(1).tradeoff().epsilon(1e-6)"
     assert fresh(f"{code}; print([m for m in {rare} if m in sys.modules])") == "[]\n"
 
 
 def test_a_description_is_read_where_no_mechanism_was_imported():
-    """`from_json` knows every kind in a fresh interpreter."""
     for mechanism in (ny.RandomizedResponse(1), ny.Laplace(2), ny.SparseVector(2, 4)):
         code = f"import neyman as ny; print(ny.Mechanism.from_json({mechanism.to_json()!r}))"
         assert fresh(code) == f"{mechanism}\n"
@@ -173,7 +169,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("ask", "argument", "bad"), REFUSED, ids=lambda x: x if x is str else None)
 def test_what_is_no_answerable_question_is_refused_by_name(ask, argument, bad):
-    """A ValueError or TypeError of ours that names the argument; nothing is answered."""
     for value in bad:
         with pytest.raises((ValueError, TypeError)) as refused:
             ask(value)
@@ -182,7 +177,6 @@ def test_what_is_no_answerable_question_is_refused_by_name(ask, argument, bad):
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers():
-    """They are read as Python's, which do not wrap around."""
     for kind in (np.int8, np.int32, np.int64, np.uint64):
         three = kind(3)
         assert ny.DiscreteGaussian(three) == ny.DiscreteGaussian(3)
@@ -196,7 +190,6 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
 
 
 def test_questions_at_the_end_of_the_floats_have_answers():
-    """Without a warning, and with both ends in order."""
     for epsilon in (1e6, 1e16, 1e20):
         result = ny.posterior_ratio(CURVE, epsilon, "true-record")
         assert 0 <= result.lower <= result.upper < 1e-300
@@ -211,7 +204,6 @@ def test_questions_at_the_end_of_the_floats_have_answers():
 @pytest.mark.parametrize("name", ["epsilon", "delta", "power", "powers", "zcdp", "gdp", "loss"])
 @pytest.mark.parametrize("mechanism", [ny.Gaussian(1), ny.Laplace(2) * 3, ny.RandomSubset(1, 9)])
 def test_a_question_to_a_mechanism_is_led_to_its_curve(mechanism, name):
-    """The hint is an expression that works."""
     with pytest.raises(AttributeError, match=rf"use \.tradeoff\(\)\.{name}$") as error:
         getattr(mechanism, name)
     assert hasattr(eval("mechanism" + str(error.value).split(" use ")[1].rpartition(".")[0]), name)
@@ -265,7 +257,6 @@ def test_several_levels_are_asked_of_powers():
 
 
 def test_mixed_relations_name_both_parts_and_what_to_write():
-    """The text that is proposed is an expression whose sum with the other part works."""
     sampled, local = ny.Gaussian(1).subsample(rate=0.1), ny.RandomizedResponse(1)
     with pytest.raises(ValueError, match="cannot be mixed") as error:
         sampled * 2 + ny.Laplace(3) + local
@@ -279,38 +270,7 @@ def test_mixed_relations_name_both_parts_and_what_to_write():
         ny.DiscreteGaussian(2).subsample(rate=0.1) + local
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        ny.Gaussian(covariance=[[1, 0], [0, 2]], shifts=[[1, 1]]),
-        ny.DiscreteGaussian(2),
-        ny.RoundedGaussian(2),
-        ny.Staircase(1),
-        ny.GaussianMixture(1, [1, 2], [0.5, 0.5]),
-        ny.UnaryEncoding(1, 3),
-        ny.SparseVector(2, 4),
-        ny.ProposeTestRelease(ny.Laplace(1), ny.Laplace(1)),
-        ny.select_best(ny.ExponentialMechanism(1), runs=ny.Runs.geometric(mean=10)),
-        ny.DPSGD(60000, 256, 1.3, 15),
-        ny.Federated(clients=100, sigma=1, rounds=3),
-        ny.Marginals({"a": 2, "b": 3}, {("a",): Fraction(1, 3)}, neighboring="replace-one"),
-        ny.NonPrivate(0.1, "add-remove"),
-        ny.Gaussian(1).subsample(size=3, population=9) * 4,
-        ny.Gaussian(1).random_allocation(4, times=2),
-        ny.RandomizedResponse(1).shuffle(users=100),
-        ny.PersonalBudgets(ny.Laplace(1), [0.5, 1]),
-        (ny.Gaussian(1) + ny.Laplace(2)).subsample(rate=Fraction(1, 3)) * 3,
-        ny.Mechanism.nothing(),
-    ],
-    ids=lambda mechanism: type(mechanism).__name__,
-)
-def test_the_repr_of_a_mechanism_is_an_expression_of_it(mechanism):
-    names = {name: getattr(ny, name) for name in dir(ny)}
-    assert eval(repr(mechanism), names | {"Fraction": Fraction}) == mechanism
-
-
-def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
-    """Rounded down, as the numbers are."""
+def test_the_repr_of_evidence_is_its_numbers():
     rng = np.random.default_rng(1)
     shown = ny.audit.scores(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
     text = repr(shown)
@@ -318,10 +278,3 @@ def test_the_repr_of_evidence_is_its_numbers_and_of_an_accountant_its_steps():
     assert 0 <= shown.epsilon() - epsilon < 1e-3
     assert 0 <= shown.gdp() - mu < 1e-3
     assert "at confidence 19/20, from 400 + 400 runs, neighboring='any'" in text
-    accountant = StepAccountant()
-    for _ in range(1200):
-        accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-    assert repr(accountant) == (
-        "<StepAccountant of 1,200 steps (sigma 1, rate 0.01): epsilon 1.999 at delta 1e-05, noise "
-        "assumed exact>"
-    )

@@ -16,7 +16,7 @@ import neyman
 PACKAGE = Path(neyman.__file__).parent
 MOST_DELAYED = 16  # outside the command line, which answers --help quickly; 4 are for torch
 IMPORTS_BY_STRING = {
-    "__init__.py": "a public name is imported at its first use; the stub types it",
+    "exports.py": "a public name is imported at its first use; the stub types it",
     "mechanisms/registry.py": "a stored type is imported at its first use; the results are typed",
 }
 OTHERS = {
@@ -59,7 +59,6 @@ def test_few_imports_are_delayed_outside_the_command_line():
 
 
 def test_no_own_module_is_imported_by_a_string():
-    """A string hides an import from the linter and from the type checker."""
     by_string = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
@@ -101,7 +100,6 @@ def test_each_name_in_backticks_in_a_docstring_exists():
 
 
 def test_at_most_four_file_names_repeat():
-    """Public modules have the names that users give, and do not count."""
     public = [PACKAGE / f"{name}.py" for name in ("audit", "estimate", "opacus", "query")]
     paths = [path for path in PACKAGE.rglob("*.py") if path not in public]
     names = Counter(path.name for path in paths if path.name != "__init__.py")
@@ -119,7 +117,6 @@ def texts(tree: ast.Module) -> Iterator[str]:
 
 
 def test_markup_is_written_in_one_place():
-    """`elements` escapes every text. Only the frames of whole pages are texts with tags."""
     tags = re.compile(r"</|<!|<\w+ [\w-]+=|<(br|hr|img|p)\b|&(amp|lt|gt|quot|#\w+);")
     results = {"tags": set[str](), "escape": set[str](), "Element": set[str]()}
     for path in PACKAGE.rglob("*.py"):
@@ -140,7 +137,6 @@ def test_markup_is_written_in_one_place():
 
 
 def test_no_script_makes_markup_from_a_text():
-    """The two lines that do have no text of a plan: an empty picture, and the explorer's page."""
     makes = re.compile(r".*(?:innerHTML|outerHTML|HTML\(|document\.write|\beval\(|Function\().*")
     lines = [
         line.strip() for path in PACKAGE.rglob("*.js") for line in makes.findall(path.read_text())
@@ -149,7 +145,6 @@ def test_no_script_makes_markup_from_a_text():
 
 
 def test_no_two_test_files_share_a_name():
-    """Pytest imports files of tests by their name, all into one process."""
     names = Counter(path.name for path in Path(__file__).parent.rglob("*.py"))
     assert [name for name, files in names.items() if files > 1] == ["conftest.py"]
 
@@ -170,7 +165,6 @@ def test_no_test_asserts_how_long_its_work_takes():
 
 
 def test_a_project_above_a_limit_of_its_weight_is_refused_with_the_number(tmp_path):
-    """Docstrings and denser lines weigh nothing, and a limit is lowered only on demand."""
     for name in ("src/neyman/noise", "tests", "docs"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "CONTRIBUTING.md").write_text("three short words")

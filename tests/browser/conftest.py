@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import neyman as ny
 from machine import need
+from neyman.display import Explorer
+from neyman.publishing import create_key
 
 if TYPE_CHECKING:  # an environment without these packages skips these tests
     from playwright.sync_api import Browser, BrowserContext, Page
 
 CHROMIUM = "/usr/bin/chromium"
+SCREENS = os.environ.get("NEYMAN_SCREENS")
 PLAN = """
 schema = 2
 name = "three states"
@@ -49,11 +54,6 @@ by = ["race"]
 at = ["region", "state"]
 share = "1/2"
 """
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    # DuckDB's own Arrow reader calls a method that it has renamed.
-    config.addinivalue_line("filterwarnings", "ignore:fetch_:DeprecationWarning")
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +91,13 @@ class Look:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
+    def picture(self, page: Page, name: str) -> None:
+        """A small picture for the docs, where NEYMAN_SCREENS names a folder for it."""
+        picture = page.screenshot()
+        assert len(picture) < 200_000
+        if SCREENS:
+            (Path(SCREENS) / f"{name}.png").write_bytes(picture)
+
 
 @pytest.fixture
 def look(browser: Browser) -> Iterator[Look]:
@@ -105,11 +112,6 @@ def look(browser: Browser) -> Iterator[Look]:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """A plan with a key that is markup, people, and a signed release of them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from neyman.publishing import create_key
-
     folder = tmp_path_factory.mktemp("three")
     (folder / "plan.toml").write_text(PLAN)
     draw = np.random.default_rng(7)
@@ -121,13 +123,8 @@ def folder(tmp_path_factory) -> Path:
     ledger = ny.Ledger(str(folder / "ledger.db"))
     ledger.create("three-states@1", protects="person", neighboring="replace-one", cap="2")
     create_key(folder / "key.pem")
-    ny.run(
-        folder / "plan.toml",
-        {"people": folder / "people.parquet"},
-        ledger,
-        folder / "release",
-        sign=folder / "key.pem",
-    )
+    data = {"people": folder / "people.parquet"}
+    ny.run(folder / "plan.toml", data, ledger, folder / "release", sign=folder / "key.pem")
     return folder
 
 
@@ -137,8 +134,6 @@ class Served:
     queries = 0
 
     def __init__(self, path: Path | None, **more) -> None:
-        from neyman.display import Explorer
-
         self.explorer = Explorer(None if path is None else str(path), port=0, **more)
         self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)
         self.thread.start()
@@ -183,16 +178,6 @@ def several(request, tmp_path_factory) -> Iterator[Served]:
     plan.write_text(many_queries(request.param))
     serving = Served(plan)
     serving.queries = request.param
-    yield serving
-    serving.stop()
-
-
-@pytest.fixture(scope="session")
-def midwest(tmp_path_factory) -> Iterator[Served]:
-    """An explorer of the demo's plan, for the screenshots."""
-    from neyman.cli.demo.midwest import write_plan
-
-    serving = Served(write_plan(tmp_path_factory.mktemp("midwest")))
     yield serving
     serving.stop()
 

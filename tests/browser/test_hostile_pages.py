@@ -7,9 +7,8 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from hostile_pages import BENIGN, HOSTILE, poisoned, poisoned_tables, published
+from hostile_pages import BENIGN, HOSTILE, page_from, poisoned, poisoned_tables, published
 from neyman import Release
-from neyman.display.report import report
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"
@@ -29,12 +28,7 @@ def folders(tmp_path_factory):
 
 
 class Watched:
-    """A page, the requests that it makes, and the scripts of hostile texts that ran on it.
-
-    Args:
-        browser: which opens it.
-        protected: keep the content policy. Without it, nothing but its own markup protects a page.
-    """
+    """A page, the requests that it makes, and the scripts of hostile texts that ran on it."""
 
     def __init__(self, browser, protected: bool = False) -> None:
         self.context = browser.new_context(bypass_csp=not protected)
@@ -90,14 +84,13 @@ def test_the_texts_do_harm_on_a_page_that_does_not_escape_them(watched, tmp_path
 
 
 def test_a_report_that_holds_every_hostile_text_is_the_benign_page(watched, folders, tmp_path):
-    """In every name and value of a receipt and of its tables, without the content policy."""
     sample = Release.load(folders[BENIGN] / "out")
     receipt = json.loads((sample.folder / "receipt.json").read_text("utf-8"))
     pages = []
     for name, text in (("benign", " \n"), ("hostile", f" {' '.join(HOSTILE)}")):
         tables = poisoned_tables(sample.tables, text)
         path = tmp_path / f"{name}.html"
-        path.write_text(report.page_from(poisoned(receipt, text), tables), "utf-8")
+        path.write_text(page_from(poisoned(receipt, text), tables), "utf-8")
         watched.asked.clear()
         pages.append(watched.open(f"file://{path}"))
         assert watched.asked == [f"file://{path}"]
@@ -109,7 +102,6 @@ def test_a_report_that_holds_every_hostile_text_is_the_benign_page(watched, fold
 
 
 def test_the_report_of_a_hostile_plan_is_the_benign_page(watched, folders):
-    """As `ny.run` writes it, with a discovered key and the sentence about it."""
     pages = [watched.open(f"file://{folders[text] / 'out' / 'report.html'}") for text in folders]
     assert pages[1] == pages[0]
     assert watched.harm == []
@@ -117,7 +109,6 @@ def test_the_report_of_a_hostile_plan_is_the_benign_page(watched, folders):
 
 
 def test_the_explorer_of_a_hostile_plan_and_receipt_is_the_benign_page(watched, folders, serve):
-    """With its answers, its checks of the receipt, and the plan as text."""
     pages = []
     for text in folders:
         served = serve(folders[text] / "out")

@@ -2,16 +2,14 @@
 
 import itertools
 import json
-import os
 import re
-from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from hostile_pages import page_from
 from neyman import Release
 from neyman.accounting import sentences as words
-from neyman.display.report import report
 from random_laws import is_small
 
 OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.open = true))"
@@ -22,11 +20,7 @@ def pages(content: bytes) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", content))
 
 
-SCREENS = os.environ.get("NEYMAN_SCREENS")
-
-
 def test_the_report_is_interactive_without_a_server(folder, look):
-    """Level and prior are moved by keys; what it says is the receipt's, in the library's words."""
     file = folder / "release" / "report.html"
     assert file.stat().st_size < 2_000_000
     page = look(f"file://{file}")
@@ -51,7 +45,6 @@ def test_the_report_is_interactive_without_a_server(folder, look):
 
 
 def test_markup_in_keys_and_names_stays_text(folder, look):
-    """Nothing of the plan becomes an element, and no name overlaps another in the small figure."""
     page = look(f"file://{folder / 'release' / 'report.html'}")
     assert page.locator("main b:not(.bar b)").count() == 0
     page.evaluate(OPEN_ALL)
@@ -64,7 +57,6 @@ def test_markup_in_keys_and_names_stays_text(folder, look):
 
 
 def test_it_fits_prints_and_keeps_nobody_out(folder, look):
-    """No width scrolls sideways, it prints to PDF with its figures, and axe finds no fault."""
     address = f"file://{folder / 'release' / 'report.html'}"
     for width in (360, 1280, 3840):
         page = look(address, width=width)
@@ -82,7 +74,6 @@ def test_it_fits_prints_and_keeps_nobody_out(folder, look):
 
 
 def test_a_policy_maker_gets_two_printed_pages(folder, look):
-    """Closed sections are not printed but named, and an open one follows on its own page."""
     page = look(f"file://{folder / 'release' / 'report.html'}")
     for paper in ("A4", "Letter"):
         assert pages(page.pdf(format=paper)) == 2
@@ -100,7 +91,6 @@ def test_a_policy_maker_gets_two_printed_pages(folder, look):
 
 
 def test_a_hundred_tables_with_long_names_and_filters_still_take_two_pages(folder, look, tmp_path):
-    """Long lists are cut where a policy maker reads, and the whole ones are in the folds."""
     receipt = json.loads((folder / "release" / "receipt.json").read_text())
     query, entry = receipt["plan"]["query"][0], receipt["mechanisms"][0]
     names = [f"{'long name ' * 6}{number:03}" for number in range(100)]
@@ -110,7 +100,7 @@ def test_a_hundred_tables_with_long_names_and_filters_still_take_two_pages(folde
     receipt["plan"]["query"] = [query | {"name": name, "where": "age < 65"} for name in names]
     receipt["mechanisms"] = [entry | {"query": name} for name in names]
     table = Release.load(folder / "release").tables["total.state"]
-    html = report.page_from(receipt, {f"{name}.state": table for name in names})
+    html = page_from(receipt, {f"{name}.state": table for name in names})
     (tmp_path / "report.html").write_text(html, "utf-8")
     page = look(f"file://{tmp_path / 'report.html'}")
     for paper in ("A4", "Letter"):
@@ -118,9 +108,5 @@ def test_a_hundred_tables_with_long_names_and_filters_still_take_two_pages(folde
 
 
 def test_screen(folder, look):
-    """A picture for the README and the docs, where NEYMAN_SCREENS names a folder for it."""
-    page = look(f"file://{folder / 'release' / 'report.html'}", width=900, height=1100)
-    picture = page.screenshot()
-    assert len(picture) < 200_000
-    if SCREENS:
-        (Path(SCREENS) / "report.png").write_bytes(picture)
+    address = f"file://{folder / 'release' / 'report.html'}"
+    look.picture(look(address, width=900, height=1100), "report")

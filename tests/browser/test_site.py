@@ -11,21 +11,20 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "site"))
-import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
+import pages  # noqa: E402 (docs/site/pages.py)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The folder of the site, built without a warning."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-t", "pages_only", DOCS, folder]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", DOCS, folder]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
-    """Every page is there, and all that a browser fetches for one is beside it."""
     for name in pages.pages():
         html = (site / name).with_suffix(".html").read_text()
         loaded = re.findall(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"', html)
@@ -40,7 +39,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site
 
 
 def test_the_search_of_the_site_works_from_the_file_system(site, look):
-    """Opened as a file: it lists pages, asks no server, and leaves the console empty."""
     requests: list[str] = []
     look.context.on("request", lambda request: requests.append(request.url))
     page = look((site / "index.html").as_uri())
@@ -53,7 +51,6 @@ def test_the_search_of_the_site_works_from_the_file_system(site, look):
 
 
 def test_the_search_finds_the_page_of_a_job_first_and_decisions_last(site, look):
-    """Each query has its page at the first place, and decisions and proofs come last."""
     first = {
         "DP-SGD": "pytorch.html",
         "pytorch": "pytorch.html",

@@ -127,7 +127,6 @@ def sentence_of(plan, level):
 
 @pytest.mark.parametrize("of", [5, "nothing.toml"])
 def test_a_source_that_cannot_be_read_is_refused_without_a_second_error(of, monkeypatch):
-    """A widget without a process is closed in silence when it is collected."""
     ignored: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     with pytest.raises(ValueError, match=r"of = 5 must be a plan|nothing\.toml' cannot be read"):
@@ -137,7 +136,6 @@ def test_a_source_that_cannot_be_read_is_refused_without_a_second_error(of, monk
 
 
 def test_the_screen_and_python_share_one_state(plan, explore, look):
-    """What is moved on the screen is read in Python, and the screen follows what Python sets."""
     widget = explore(plan)
     notebook = Notebook(look("about:blank"), widget)
     page = notebook.page
@@ -173,7 +171,6 @@ def test_the_screen_and_python_share_one_state(plan, explore, look):
 
 
 def test_two_views_do_not_mix_and_keep_nobody_out(plan, explore, look):
-    """Each widget has its own ids and settings, in a page's dark theme, and axe finds no fault."""
     dark = Notebook(look("about:blank"), explore(plan), "background: #111")
     page = dark.page
     dark.until(lambda: dark.sentence() == sentence_of(plan, 0.05))

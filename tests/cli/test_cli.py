@@ -1,8 +1,9 @@
-"""The command line: answers, exit codes, and that nothing is left undocumented."""
+"""The command line: answers, exit codes, refusals, and what a shell asks of it."""
 
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from pathlib import Path
 import pytest
 
 import neyman as ny
-from commands import NEYMAN, answered, neyman
-from neyman.cli import app
-from neyman.cli.expression import mechanism_from
+from commands import NEYMAN, answered, app, neyman
+from mixed_plan import MIXED
+from neyman.cli.expression import MECHANISMS, mechanism_from
 from neyman.cli.terminal import CODES
+from neyman.mechanisms import CircularGaussian, square_root
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+import command_reference  # noqa: E402 (docs/site/command_reference.py, which writes the page)
 
 PLAN = """
 schema = 2
@@ -47,64 +51,73 @@ share = "1"
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "mixed.toml").write_text(MIXED.replace("[unit]", "[unit]\nrows = 1"))
     (tmp_path / "people.csv").write_text("race\n" + "a\nb\nb\nzebra\n\n" * 20)
-    neyman("ledger", "create", "ledger.db", "tiny@1", "--cap", "0.5", cwd=tmp_path)
+    (tmp_path / "latin.csv").write_bytes("größe\n".encode("latin-1"))
+    (tmp_path / "broken.parquet").write_text("x")
+    answered("ledger", "create", tmp_path / "ledger.db", "tiny@1", "--cap", "0.5")
     return tmp_path
 
 
 RUN = ("run", "plan.toml", "--data", "people=people.csv", "--ledger", "ledger.db", "--out", "out")
 
 
+def entries_of(folder, dataset="tiny@1"):
+    with ny.Ledger(folder / "ledger.db") as ledger:
+        return ledger.entries(dataset)
+
+
 def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_bytes(folder):
     first = json.loads(neyman(*RUN, "--json", cwd=folder).stdout)
     assert first["receipt"]["guarantee"]["power"][1]["upper"] <= 0.25
     assert json.loads(neyman("verify", "out/receipt.json", "--json", cwd=folder).stdout)["ok"]
-    neyman(*RUN[:-1], "again", cwd=folder)
-    for file in (folder / "out").rglob("*"):
-        if file.is_file():
-            assert (
-                file.read_bytes()
-                == (folder / "again" / file.relative_to(folder / "out")).read_bytes()
-            )
-    entries = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
-    assert len(entries["accounts"][0]["entries"]) == 1
+    (folder / "people.csv").unlink()
+    assert "This plan is published" in neyman(*RUN, cwd=folder, check=2).stderr
+    again = neyman(*RUN[:2], *RUN[4:-1], "again", "--json", cwd=folder)
+    assert json.loads(again.stdout)["published_before"] is True
+    for file in filter(Path.is_file, (folder / "out").rglob("*")):
+        same = folder / "again" / file.relative_to(folder / "out")
+        assert file.read_bytes() == same.read_bytes()
+    assert len(entries_of(folder)) == 1
     neyman("report", "out", "--out", "page.html", cwd=folder)
-    assert (
-        "must end in .html"
-        in neyman("report", "out", "--out", "page.pdf", cwd=folder, check=2).stderr
-    )
     # The same page, but for its links, which lead to the release from where the page is.
     page, own = (folder / "page.html").read_text(), (folder / "out" / "report.html").read_text()
     assert own.count('href="tables/') == page.count('href="out/tables/') > 0
     assert page.replace('href="out/tables/', 'href="tables/') == own
     neyman("report", "out/receipt.json", "--out", "out/again.html", cwd=folder)
     assert (folder / "out" / "again.html").read_text() == own
-    (folder / "out" / "again.html").unlink()
 
 
 def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):
     """`--concerning race` is `plan.concerning("race")`: here race is all that there is."""
-    asked = ("plan", "check", "plan.toml", "--concerning", "race")
-    content = json.loads(neyman(*asked, "--json", cwd=folder).stdout)["concerning"]
-    assert (content["attributes"], content["within"], content["tables"]) == (
-        ["race"],
-        None,
-        ["race.all"],
-    )
+    asked = ("plan", "check", folder / "plan.toml")
+    content = json.loads(answered(*asked, "--concerning", "race", "--json"))["concerning"]
+    expected = (["race"], None, ["race.all"])
+    assert (content["attributes"], content["within"], content["tables"]) == expected
     assert 0.24 < content["power"][1]["upper"] <= 0.25
-    said = " ".join(neyman(*asked, cwd=folder).stdout.split())
-    assert "wrongly confirms a false claim about a person’s race 5% of the time" in said
-    plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
     fields = {"plan_hash", "mechanisms", "errors", "noise", "source", "keys", "warnings", "rows"}
+    plain = json.loads(answered(*asked, "--json"))
     assert set(plain) == fields | {"attacks", "disjoint", "detail"}
 
 
-def test_a_tampered_table_fails_verification_with_code_5(folder):
+def test_a_table_or_page_or_receipt_that_was_edited_fails_verification_with_code_5(folder):
     neyman(*RUN, cwd=folder)
-    table = folder / "out" / "tables" / "race.all.csv"
-    table.write_text(table.read_text().replace("a", "b", 1))
-    done = neyman("verify", "out", cwd=folder, check=5)
-    assert "FAILED" in done.stdout
+    out = folder / "out"
+
+    def spoiled(file, change):
+        before = (out / file).read_text()
+        (out / file).write_text(change(before))
+        said = neyman("verify", "out", cwd=folder, check=5).stdout
+        (out / file).write_text(before)
+        return said
+
+    assert "FAILED" in spoiled("tables/race.all.csv", lambda text: text.replace("a", "b", 1))
+    page = spoiled("report.html", lambda _: "nothing at all can be learned")
+    assert "FAILED report.html" in page
+    junk = {"tables": [{}], "mechanisms": 1}
+    spoiled("receipt.json", lambda text: json.dumps(json.loads(text) | junk))
+    (out / "report.html").unlink()
+    neyman("verify", "out", cwd=folder)
 
 
 def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing(folder):
@@ -112,63 +125,107 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
     (folder / "more.toml").write_text(PLAN.replace('"tiny"', '"other"'))
     done = neyman("run", "more.toml", *RUN[2:-1], "out2", "--json", cwd=folder, check=3)
     assert json.loads(done.stdout)["exit_code"] == 3
-    for word in ("left", "would fit"):
-        assert word in done.stderr
+    assert "would fit" in done.stderr
     assert not (folder / "out2").exists()
-    shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
-    assert len(shown["accounts"][0]["entries"]) == 1
+    assert len(entries_of(folder)) == 1
+
+
+WITH = "--ledger ledger.db --out out"
+SPLIT = "plan split mixed.toml --out"
+REFUSED = {
+    "account 'Gaussian(sigma=-1)'": "sigma = -1",
+    "account 'Gaussian(sigma=1) * 2.5'": "count = 2.5",
+    "account '__import__(1)'": "is not allowed here",
+    "account 'Gaussian(1) +'": "cannot be read",
+    "account 'Gaussian(1)' --delta 2": "delta = 2",
+    "account 'Gaussian(1)' --level nan": "level = nan",
+    "account 'Gausian(1)'": "did you mean Gaussian?",
+    "calibrate 'Gaussian(x)'": "given: none",
+    "calibrate 'Gaussian(x)' --power 0.1": "given: --power",
+    "calibrate 'Gaussian(x)' --gdp 1 --delta 1e-6": "given: --delta, --gdp",
+    "calibrate 'Gaussian(2) * 10' --gdp 1": "has no x",
+    "calibrate 'Gaussian(x)' --epsilon 1": "no parameter",
+    "calibrate 'Gaussian(x)' --error rase 10": "are for a plan",
+    "calibrate mixed.toml": "give --error",
+    "calibrate mixed.toml --error race 10 --zcdp 1": "not both",
+    "calibrate mixed.toml --zcdp 1 --interval": "modify --error",
+    "calibrate mixed.toml --error rase 10": "no such table",
+    "calibrate mixed.toml --error race 1e9": "must be between 1e-15 and 1e4",
+    "calibrate mixed.toml --error pay 1": "must be between 1e-15 and 1e4",
+    "calibrate mixed.toml --zcdp 1 --out curve.png": "must end in .svg",
+    "verify nothing.json": "nothing.json",
+    "report nothing": "nothing",
+    "report nothing --out page.pdf": "must end in .html",
+    "ledger show nothing.db": "nothing.db",
+    "ledger create l.db people --cap 1": "people",
+    "ledger create l.db people@1 --cap nan": "nan",
+    "ledger create l.db a@1 --cap 1e400": "cap",
+    f"run nothing.toml --data people=people.csv {WITH}": "nothing.toml",
+    f"run plan.toml --data people {WITH}": "TABLE=PATH",
+    f"run plan.toml --data people=none.csv {WITH}": "none.csv",
+    f"run plan.toml --data people=a.csv --data people=b.csv {WITH}": "the table 'people' twice",
+    f"run plan.toml --data persons=people.csv {WITH}": "people",
+    f"run plan.toml --data people=people.csv {WITH} --engine dask": "dask",
+    f"run plan.toml --data people=people.csv {WITH} --master local[2]": "local[2]",
+    f"run plan.toml --data people=people.csv {WITH} --sign nothing.pem": "nothing.pem",
+    f"run plan.toml --data people=people.csv {WITH} --account team-a": "team-a",
+    "data check plan.toml --data people": "must be TABLE=PATH",
+    "data check plan.toml --data persons=people.csv": "data has no table 'people'",
+    "data check plan.toml --data people=nothing.csv": "'nothing.csv'",
+    "data check plan.toml --data people=people.csv --engine sqlite": "engine = 'sqlite'",
+    "plan check nothing.toml": "nothing.toml",
+    "plan check plan.toml --concerning rase": "did you mean 'race'",
+    "plan check plan.toml --within state": "--within 'state'",
+    f"{SPLIT} split.json": "must end in .toml",
+    f"{SPLIT} x.toml --weight race": "must be TABLE=NUMBER",
+    f"{SPLIT} /nowhere/x.toml": "in the folder of the plan",
+    f"{SPLIT} mixed.toml": "already exists: name a new file",
+    "plan init plan.toml --out new.toml": "ends in .parquet, .csv",
+    "plan init people.csv --out plan.toml": "already exists",
+    "plan init people.csv --out new.toml --id who": "--id 'who': the file has 0 columns of that",
+    "plan init people.csv --out new.toml --delimiter x": "delimiter = 'x'",
+    "plan init people.csv --out new.toml --neighboring near": "--neighboring 'near'",
+    "plan init people.csv --out new.toml --protects ' '": "--protects",
+    "plan init none.csv --out new.toml": "No such file",
+    "plan init none.parquet --out new.toml": "No such file",
+    "plan init broken.parquet --out new.toml": "not a Parquet file",
+    "plan init latin.csv --out new.toml": "give --encoding",
+    "plan init latin.csv --out new.toml --encoding nothing": "encoding = 'nothing'",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_bad_input_is_one_message_that_names_it_and_code_2(folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+
+    def files():  # SQLite's own files beside a ledger come and go
+        others = (path for path in folder.iterdir() if not path.name.startswith("ledger.db"))
+        return {path.name: path.read_bytes() for path in others}
+
+    before = files()
+    failure = json.loads(answered(*shlex.split(command), "--json", code=2))
+    assert REFUSED[command] in failure["error"]
+    assert files() == before
+    assert not entries_of(folder)
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("command", "said"),
     [
-        (("account", "Gaussian(sigma=-1)"), "sigma = -1"),
-        (("account", "Gaussian(sigma=1) * 2.5"), "count = 2.5"),
-        (("account", "__import__('os')"), "is not allowed here"),
-        (("account", "Gaussian(1) +"), "cannot be read"),
-        (("account", "Gaussian(1)", "--delta", "2"), "delta = 2"),
-        (("account", "Gaussian(1)", "--level", "nan"), "level = nan"),
-        (("account", "Gausian(1)"), "did you mean Gaussian?"),
-        (("account",), "'mechanism'; see neyman account --help"),
-        (("account", "Gaussian(1)", "--delta", "few"), "'--delta'"),
-        (("acount", "Gaussian(1)"), "'acount'"),
-        (("calibrate", "Gaussian(x)"), "given: none"),
-        (("calibrate", "Gaussian(x)", "--power", "0.1"), "given: --power\n"),
-        (("calibrate", "Gaussian(x)", "--gdp", "1", "--delta", "1e-6"), "given: --delta, --gdp"),
-        (("calibrate", "Gaussian(2) * 10", "--gdp", "1"), "has no x"),
-        (("calibrate", "Gaussian(x)", "--epsilon", "1"), "no parameter"),
-        (("verify", "nothing.json"), "nothing.json"),
-        (("report", "nothing"), "nothing"),
-        (("ledger", "show", "nothing.db"), "nothing.db"),
-        (("ledger", "create", "l.db", "people", "--cap", "1"), "people"),
-        (("ledger", "create", "l.db", "people@1", "--cap", "nan"), "nan"),
-        (("run", "nothing.toml", *RUN[2:]), "nothing.toml"),
-        (("run", "plan.toml", "--data", "people", *RUN[4:]), "TABLE=PATH"),
-        (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
-        ((*RUN, "--data", "people=other.csv"), "names the table 'people' twice"),
-        (("run", "plan.toml", "--json"), "'--ledger'"),
-        (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
-        ((*RUN, "--engine", "dask"), "dask"),
-        ((*RUN, "--master", "local[2]"), "local[2]"),
-        ((*RUN, "--sign", "nothing.pem"), "nothing.pem"),
-        ((*RUN, "--account", "team-a"), "team-a"),
-        (("plan", "check", "nothing.toml"), "nothing.toml"),
-        (("plan", "check", "plan.toml", "--concerning", "rase"), "did you mean 'race'"),
-        (("plan", "check", "plan.toml", "--within", "state"), "--within 'state'"),
+        ("account", "'mechanism'; see neyman account --help"),
+        ("account 'Gaussian(1)' --delta few", "'--delta'"),
+        ("acount 'Gaussian(1)'", "'acount'"),
+        ("run plan.toml", "'--ledger'"),
+        ("ledger void ledger.db one", "'entry'"),
     ],
 )
-def test_bad_input_is_one_message_that_names_it_and_code_2(folder, args, said):
-    done = neyman(*args, cwd=folder, check=2)
-    assert said in done.stderr
-    assert not (folder / "out").exists()
-
-
-def test_a_usage_error_is_one_document_too(folder):
+def test_a_usage_error_is_one_message_and_one_document(folder, command, said):
     """With --json, also what is refused before the command begins can be read by a machine."""
-    for args in (("run", "plan.toml"), ("account",), ("ledger", "void", "ledger.db", "one")):
-        content = json.loads(neyman(*args, "--json", cwd=folder, check=2).stdout)
-        assert content["exit_code"] == 2
-        assert "--help" in content["error"]
+    done = neyman(*shlex.split(command), "--json", cwd=folder, check=2)
+    assert said in done.stderr
+    content = json.loads(done.stdout)
+    assert content["exit_code"] == 2
+    assert "--help" in content["error"]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +273,6 @@ def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(fol
 
 
 def test_in_a_narrow_terminal_nothing_is_cut_off(folder):
-    """Words go on in the next line: no letter of a table is replaced by an ellipsis."""
     narrow = {**os.environ, "COLUMNS": "30"}
     for args in (("plan", "check", "plan.toml"), ("ledger", "history", "ledger.db")):
         assert "…" not in neyman(*args, cwd=folder, env=narrow).stdout
@@ -239,122 +295,71 @@ def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
     assert not (folder / "out").exists()
 
 
-def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(folder):
+def patched(folder, change, *more):
+    """A run in which the counting of cells is changed."""
     code = (
-        "import neyman.publishing.release.run as run\n"
-        "def fails(*_, **__): raise ValueError('Jane Doe')\n"
-        "run.aggregate_cells = fails\n"
+        "import os, neyman.publishing.release.run as run\n"
+        f"def change(*_, **__): {change}\n"
+        "run.aggregate_cells = change\n"
         "from neyman.cli.main import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *RUN, "--json"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    command = [sys.executable, "-c", code, *RUN, *more]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
+
+
+def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(folder):
+    done = patched(folder, "raise ValueError('Jane Doe')", "--json")
     assert done.returncode == 1
     failure = json.loads(done.stdout)
     assert "failed while counting; the charge stands (entry 1 of tiny@1)" in failure["error"]
     assert "Jane Doe" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    assert "error of ours" in failure["meaning"]
-    shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
-    assert shown["accounts"][0]["entries"][0]["state"] == "reading"
+    assert [entry.state for entry in entries_of(folder)] == ["reading"]
 
 
 def test_a_plan_that_did_not_finish_is_run_again_only_with_charge_again(folder):
-    """`neyman run` refuses it with code 2 and names the option; with it, it is charged twice."""
-    code = (
-        "import os, neyman.publishing.release.run as run\n"
-        "run.aggregate_cells = lambda *_, **__: os._exit(9)\n"
-        "from neyman.cli.main import main; main()"
-    )
     (folder / "plan.toml").write_text(PLAN.replace("tiny@1", "twice@1"))
     neyman("ledger", "create", "ledger.db", "twice@1", "--cap", "1", cwd=folder)
-    killed = subprocess.run([sys.executable, "-c", code, *RUN], cwd=folder, check=False)
-    assert killed.returncode == 9
+    assert patched(folder, "os._exit(9)").returncode == 9
     assert "--charge-again" in neyman(*RUN, cwd=folder, check=2).stderr
     neyman(*RUN, "--charge-again", cwd=folder)
-    shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
-    twice = next(one for one in shown["accounts"] if one["dataset"] == "twice@1")
-    assert [entry["state"] for entry in twice["entries"]] == ["reading", "released"]
+    states = [entry.state for entry in entries_of(folder, "twice@1")]
+    assert states == ["reading", "released"]
     neyman("verify", "out", cwd=folder)
 
 
-def test_a_repeat_says_that_nothing_was_charged_and_no_data_read(folder):
-    first = neyman(*RUN, cwd=folder).stdout
-    assert "Released 2 cells" in first
-    assert "Charged" in first
-    (folder / "people.csv").unlink()
-    assert "This plan is published" in neyman(*RUN, cwd=folder, check=2).stderr
-    without = [*RUN[:2], *RUN[4:]]
-    again = neyman(*without, cwd=folder).stdout
-    assert "Published before" in again
-    assert "Nothing was charged" in again
-    assert "the data were not read" in again
-    assert json.loads(neyman(*without, "--json", cwd=folder).stdout)["published_before"] is True
+def test_what_nothing_checks_is_said_where_it_is_declared_and_in_the_report(folder, monkeypatch):
+    """That parts are disjoint, and that two datasets of a ledger hold different data."""
+    monkeypatch.chdir(folder)
+    parts = "Nothing checks that the parts of parted@1 are disjoint"
+    data = "Nothing checks that two dataset names hold different data"
 
+    def on_one_line(*command):
+        return " ".join(answered(*command).split())
 
-def test_a_run_of_a_part_says_that_nothing_checks_that_parts_are_disjoint(folder):
-    """So do the command that declares parts, its help, and the report; without parts none does."""
-    said = "Nothing checks that the parts of parted@1 are disjoint"
-
-    def on_one_line(*command: str) -> str:
-        return " ".join(neyman(*command, cwd=folder).stdout.split())
-
+    create = ("parted@1", "--cap", "0.5", "--part", "north", "--part", "south")
+    said = on_one_line("ledger", "create", "ledger.db", *create)
+    assert parts in said
+    assert data in said
+    assert data not in on_one_line("ledger", "create", "new.db", *create)
+    plan = PLAN.replace("tiny@1", "parted@1").replace("[unit]", 'part = "north"\n[unit]')
+    (folder / "part.toml").write_text(plan)
+    assert parts in on_one_line("run", "part.toml", *RUN[2:-1], "part")
     assert "Nothing checks" not in on_one_line(*RUN)
-    create = ("ledger", "create", "ledger.db", "parted@1", "--cap", "0.5")
-    assert said in on_one_line(*create, "--part", "north", "--part", "south")
-    for part in ("north", "south"):
-        plan = PLAN.replace("tiny@1", "parted@1").replace("[unit]", f'part = "{part}"\n[unit]')
-        (folder / f"{part}.toml").write_text(plan)
-        spent = on_one_line("run", f"{part}.toml", *RUN[2:-1], part)
-        assert f"{said}. If two parts contain the same person" in spent
-        assert said in (folder / part / "report.html").read_text()
-    assert said not in (folder / "out" / "report.html").read_text()
-    words = on_one_line("ledger", "create", "--help").replace("│ │ ", "")
-    assert "Nothing checks that parts are disjoint" in re.sub(r"[^a-zA-Z ]+ +", "", words)
+    reports = [(folder / out / "report.html").read_text() for out in ("part", "out")]
+    assert [parts in report for report in reports] == [True, False]
+    assert [data in report for report in reports] == [True, True]
 
 
-def test_a_second_dataset_in_a_ledger_says_that_nothing_checks_whose_data_it_holds(folder):
-    """The first does not, and the report of every release does."""
-    said = "Nothing checks that two dataset names hold different data"
-    create = ("ledger", "create", "ledger.db", "other@1", "--cap", "0.5")
-    assert said in " ".join(neyman(*create, cwd=folder).stdout.split())
-    assert said not in neyman(*create[:2], "new.db", *create[3:], cwd=folder).stdout
-    neyman(*RUN, cwd=folder)
-    assert said in (folder / "out" / "report.html").read_text()
-
-
-def test_brackets_in_a_name_are_printed_as_they_are(folder):
-    (folder / "plan.toml").write_text(
-        PLAN.replace('"person"', '"person [/x]"').replace("tiny@1", "other@1")
-    )
-    terms = ("--cap", "0.5", "--protects", "person [/x]")
-    neyman("ledger", "create", "ledger.db", "other@1", *terms, cwd=folder)
-    assert "person [/x]" in neyman(*RUN, cwd=folder).stdout
-    assert "person [/x]" in neyman("ledger", "show", "ledger.db", cwd=folder).stdout
-
-
-def test_an_absurd_cap_is_refused_and_a_huge_one_is_shown(folder):
-    refused = neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e400", cwd=folder, check=2)
-    assert "cap" in refused.stderr
-    neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e6", cwd=folder)
-    assert "a@1" in neyman("ledger", "show", "ledger.db", cwd=folder).stdout
-
-
-def test_an_edited_page_or_a_receipt_of_junk_fails_verification_with_code_5(folder):
-    neyman(*RUN, cwd=folder)
-    (folder / "out" / "report.html").write_text("nothing at all can be learned")
-    assert "FAILED report.html" in neyman("verify", "out", cwd=folder, check=5).stdout
-    (folder / "out" / "report.html").unlink()
-    neyman("verify", "out", cwd=folder)
-    content = json.loads((folder / "out" / "receipt.json").read_text())
-    content |= {"tables": [{}], "mechanisms": 1}
-    (folder / "out" / "receipt.json").write_text(json.dumps(content))
-    neyman("verify", "out", cwd=folder, check=5)
+def test_brackets_in_a_name_are_printed_as_they_are(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    plan = PLAN.replace('"person"', '"person [/x]"').replace("tiny@1", "other@1")
+    (folder / "plan.toml").write_text(plan)
+    answered("ledger", "create", "ledger.db", "--plan", "plan.toml")
+    assert "person [/x]" in answered(*RUN)
+    assert "person [/x]" in answered("ledger", "show", "ledger.db")
 
 
 def test_every_command_and_every_exit_code_is_in_the_docs():
@@ -369,65 +374,47 @@ def test_every_command_and_every_exit_code_is_in_the_docs():
         assert re.search(rf"\b{code} {meaning}", docs), code
 
 
-def test_answers_of_account_hold_both_ends(tmp_path):
-    done = neyman("account", "Gaussian(sigma=1) * 4", "--epsilon", "1", "--json", cwd=tmp_path)
-    answers = {a["question"]: a for a in json.loads(done.stdout)["answers"]}
+def answers_of(*command):
+    return {a["question"]: a for a in json.loads(answered(*command, "--json"))["answers"]}
+
+
+def test_answers_of_account_hold_both_ends():
+    answers = answers_of("account", "Gaussian(sigma=1) * 4", "--epsilon", "1")
     assert answers["gdp"]["lower"] <= 2 <= answers["gdp"]["upper"]
     assert answers["pure"]["upper"] == "inf"
     assert answers["delta"]["lower"] < answers["delta"]["upper"]
 
 
-def test_account_prints_each_level_in_full(tmp_path):
+def test_account_prints_each_level_in_full():
     """At 0.0123457, the level rounded to six digits, the power exceeds the printed bound."""
-    said = neyman("account", "Gaussian(sigma=1)", "--level", "0.012345678", cwd=tmp_path).stdout
+    said = answered("account", "Gaussian(sigma=1)", "--level", "0.012345678")
     assert "power(level=0.012345678)" in said
     assert "power(level=0.0001)" in said
 
 
-def test_account_shows_suprema_only_near_the_nearest_gaussian(tmp_path):
-    """Rare losses decide those of a training run; the JSON answer has all."""
+def test_account_of_a_training_run_has_the_safe_mu_and_no_supremum_of_rare_losses():
     training = "Gaussian(sigma=0.8).subsample(rate=0.01) * 1000"
-    shown = neyman("account", training, cwd=tmp_path).stdout
-    assert "nearest_gaussian_mu()" in shown
+    shown = answered("account", training)
     assert "gdp()" not in shown
     assert "zcdp()" not in shown
-    answers = json.loads(neyman("account", training, "--json", cwd=tmp_path).stdout)["answers"]
-    values = {a["question"]: a for a in answers}
-    assert values["nearest_gaussian_mu"]["upper"] < 0.6 < 30 < values["gdp"]["upper"]
-    assert "gdp()" in neyman("account", "Laplace(scale=2)", cwd=tmp_path).stdout
-
-
-def test_account_and_calibrate_speak_of_success_at_a_baseline(tmp_path):
-    """With the conditions of the number, and the place of a power on the scale."""
-    said = neyman("account", "Gaussian(sigma=1)", "--baseline", "0.1", cwd=tmp_path).stdout
-    assert "success(baseline=0.1)" in said
-    assert "after they know all other records" in " ".join(said.split())
-    assert "Scale at a 5% false positive rate: no information 5%; this 26%;" in said
-    plain = neyman("account", "Gaussian(sigma=1)", cwd=tmp_path).stdout
-    assert "Conditions" not in plain
-    asked = ["--success", "0.3", "--baseline", "0.1", "--json"]
-    answer = json.loads(neyman("calibrate", "Gaussian(x)", *asked, cwd=tmp_path).stdout)
-    assert answer["x"] == ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
-
-
-def test_account_prints_the_safe_mu_next_to_epsilon_and_the_power_at_its_low_end(tmp_path):
-    training = "Gaussian(sigma=1).subsample(rate=0.01) * 1000"
-    lines = neyman("account", training, "--level", "0.05", cwd=tmp_path).stdout.splitlines()
-    (at,) = (i for i, line in enumerate(lines) if line.lstrip().startswith("epsilon"))
-    assert "safe_mu(low=0.0001, high=0.5)" in lines[at + 1]
-    assert "power(level=0.0001)" in lines[at + 2]
-    assert "0.0001 to 0.5" in "".join(lines)
-    assert "nearest_gaussian_mu is not a guarantee" in "".join(lines)
-    answers = json.loads(neyman("account", training, "--json", cwd=tmp_path).stdout)["answers"]
-    (safe,) = (a for a in answers if a["question"] == "safe_mu")
+    answers = answers_of("account", training)
+    assert answers["nearest_gaussian_mu"]["upper"] < 0.6 < 30 < answers["gdp"]["upper"]
+    safe = answers_of("account", training.replace("0.8", "1"))["safe_mu"]
     assert (safe["low"], safe["high"]) == (1e-4, 0.5)
     assert 0.45407 < safe["lower"] <= safe["upper"] < 0.45408
+
+
+def test_calibrate_meets_a_success_at_a_baseline():
+    asked = ("--success", "0.3", "--baseline", "0.1", "--json")
+    answer = json.loads(answered("calibrate", "Gaussian(x)", *asked))
+    assert answer["x"] == ny.calibrate(ny.Gaussian, ny.at_most(success=0.3, baseline=0.1))
 
 
 def test_a_mechanism_as_text_is_read_and_never_evaluated():
     text = "DiscreteGaussian(sigma_squared='1/3', sensitivity=[(1, 1)]) * 2 + Laplace(scale=x)"
     result = mechanism_from(text, x=3.0)
     assert repr(result).count("Laplace(scale=3.0") == 1
+    assert mechanism_from("Gaussian(x / 2) * (4 / 2)", x=3.0) == ny.Gaussian(1.5) * 2
     for bad in ("().__class__", "lambda: 1", "Gaussian(**{})", "Gaussian", "1", "x", "(" * 5000):
         with pytest.raises(ValueError, match="mechanism"):
             mechanism_from(bad)
@@ -450,13 +437,8 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
     ],
 )
 def test_a_number_of_a_mechanism_may_be_arithmetic_and_is_exact(text, mechanism):
-    """Exact rational arithmetic is Python's own `Fraction`."""
     assert mechanism_from(text) == mechanism
     assert mechanism_from(repr(mechanism)) == mechanism
-
-
-def test_an_unknown_may_be_part_of_arithmetic():
-    assert mechanism_from("Gaussian(x / 2) * (4 / 2)", x=3.0) == ny.Gaussian(1.5) * 2
 
 
 @pytest.mark.parametrize(
@@ -468,29 +450,126 @@ def test_an_unknown_may_be_part_of_arithmetic():
     ],
 )
 def test_arithmetic_that_gives_no_number_is_refused_by_its_text(number):
-    """So are numbers with more digits than a description has, before they are computed."""
     with pytest.raises(ValueError, match=r"^mechanism|^Fraction = "):
         mechanism_from(f"Gaussian({number})")
 
 
-def test_a_count_that_comes_to_a_fraction_is_refused():
-    with pytest.raises(ValueError, match=r"count = .* must be a whole number"):
-        mechanism_from("Gaussian(2) * (5/2)")
+# Texts of all public mechanisms, each also an expression of Python.
+TEXTS = [
+    "CanonicalNoise(gdp(1))",
+    "CategoryResponse(1, categories=4)",
+    "CircularGaussian(points=361, sigma='81/2', sensitivity=30)",
+    "DPSGD(n=1000, batch=100, sigma=2, epochs=3)",
+    "DiscreteGaussian(sigma=3, sensitivity=[(1, 1)])",
+    "DiscreteLaplace(scale=2)",
+    "ExponentialMechanism(1)",
+    "Federated(clients=10, client_rate=1, records=5, record_rate=0.5, sigma=2, rounds=3, "
+    "protects='record', against='server')",
+    "Gaussian(2) * 10",
+    "Gaussian(covariance=[[1, 0], [0, 2]], shifts=[[1, 1]])",
+    "Gaussian(1).subsample(size=3, population=9) * 4",
+    "Gaussian(1).random_allocation(4, times=2)",
+    "(Gaussian(1) + Laplace(2)).subsample(rate=Fraction(1, 3)) * 3",
+    "GaussianMixture(1, [0, 1], [0.9, 0.1])",
+    "HadamardResponse(1, categories=256)",
+    "InverseSensitivity('1/2')",
+    "Laplace(scale=20)",
+    "LocalRandomizer(2).shuffle(users=10000)",
+    "Marginals({'sex': 2}, noise={(): 100, ('sex',): 100})",
+    "MatrixMechanism(square_root(steps=8), sigma=4)",
+    "NoisyCyclicGradientDescent(100, 5, 10, sigma=1, sensitivity=1, contraction=0.9)",
+    "NoisyGradientDescent(1000, 50, sigma=0.1, sensitivity=20, contraction=0.9)",
+    "NoisyStochasticGradientDescent(100, 5, 10, sigma=1, sensitivity=1, contraction=0.9)",
+    "NonPrivate().subsample(rate=0.01)",
+    "PersonalBudgets(Laplace(1), budgets=[0.1, 0.5, 1])",
+    "PosteriorSample(lipschitz=2, convexity=16, exact=False, total_variation=1e-9)",
+    "ProposeTestRelease(DiscreteLaplace(2), DiscreteLaplace(2), delta=1e-6)",
+    "RandomSubset(size=10, population=1000)",
+    "RandomizedResponse(1)",
+    "ReportNoisyMax(scale=2)",
+    "RoundedGaussian(2, squared_norm=4)",
+    "SmoothNoise('student', degrees=3, smoothness=0.1, scale=0.3)",
+    "SparseVector(4, 8, answers=2)",
+    "Staircase(1, cost='squared')",
+    "UnaryEncoding(1, categories=4)",
+    "optimal_marginals({'age': 10, 'sex': 2}, [('age', 'sex')]).mechanism(1)",
+    "select_best(Gaussian(4), runs=Runs.geometric(mean=10))",
+]
 
 
-def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
-    """What takes the time is named; the time itself is measured by `make bench`."""
-    code = (
-        "import neyman, sys; print([m for m in ('pydantic', 'ibis', 'duckdb', 'pyarrow', 'apsw', "
-        "'matplotlib', 'cryptography', 'typer', 'scipy.stats', 'scipy.optimize') "
-        "if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_of_each_public_mechanism_is_the_mechanism_of_the_same_python(text):
+    names = {name: getattr(ny, name) for name in dir(ny) if name != "torch"}
+    names |= {"CircularGaussian": CircularGaussian, "square_root": square_root}
+    names |= {"Fraction": Fraction}
+    mechanism = eval(text, names)
+    assert mechanism_from(text) == mechanism
+    if not text.startswith(("CanonicalNoise", "MatrixMechanism")):  # their texts are short
+        assert eval(repr(mechanism), names) == mechanism
+
+
+def test_every_public_mechanism_has_a_text():
+    """A new one must be readable on the command line: `account` and `calibrate` read texts."""
+    public = {name for name in dir(ny) if isinstance(getattr(ny, name), type)}
+    kinds = {n for n in public if issubclass(getattr(ny, n), ny.Mechanism)} - {"Mechanism"}
+    assert kinds <= MECHANISMS
+    assert {name for name in MECHANISMS if not any(name in text for text in TEXTS)} == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mechanism.from_json('{}')",
+        "Gaussian.__init__(1)",
+        "Gaussian._from_fields({})",
+        "Runs.geometric(10)",
+        "run('plan.toml', 'a', 'b', 'c')",
+        "Ledger('a.db')",
+        "throwaway()",
+        "Gaussian(1).tradeoff()",
+        "gdp(1)",
+        "Gaussian(True)",
+        "open('/etc/passwd')",
+        "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])",
+        "Marginals({**{}}, noise={})",
+    ],
+)
+def test_a_text_calls_no_other_function(text):
+    with pytest.raises(ValueError, match=r"mechanism|sigma"):
+        mechanism_from(text)
+
+
+def test_h_is_help_of_every_command(tmp_path):
+    for command in ([], ["account"], ["plan"], ["ledger", "show"]):
+        short = neyman(*command, "-h", cwd=tmp_path)
+        assert short.stdout == neyman(*command, "--help", cwd=tmp_path).stdout
+        assert short.stdout.startswith("Usage: neyman")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_lists_the_commands_that_begin_so(shell, tmp_path, monkeypatch):
+    # Else the shell is the one that runs the tests, if one does.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert "_NEYMAN_COMPLETE" in neyman("--show-completion", shell, cwd=tmp_path).stdout
+    monkeypatch.setenv("_NEYMAN_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("COMP_WORDS", "neyman ledger ver")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "neyman ledger ver")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    assert "verify" in neyman(cwd=tmp_path).stdout
+
+
+def test_a_name_that_is_nearly_public_is_suggested_once():
+    with pytest.raises(AttributeError) as error:
+        ny.Gausian  # noqa: B018
+    assert str(error.value).endswith("Did you mean 'Gaussian'?")
+    assert error.value.obj is None  # Python would add its own hint
+    with pytest.raises(AttributeError, match=r"'qqqq'$"):
+        ny.qqqq  # noqa: B018
+    assert not hasattr(ny, "Gausian")
 
 
 def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
-    """A key or a message can hold any characters; codes stand for those that a terminal obeys."""
     from rich.text import Text
 
     from neyman.cli import terminal
@@ -526,53 +605,41 @@ STARTED = (
 )
 
 
+SLOW = ["numpy", "scipy", "duckdb", "ibis", "pyarrow", "rich", "apsw"]
+
+
 @pytest.mark.parametrize(
-    ("args", "words"),
-    [(["--version"], None), (["--help"], None), ([], "neyman pl"), ([], "neyman run --le")],
+    ("command", "words", "said"),
+    [
+        ("--version", None, f"neyman {ny.__version__}\n"),
+        ("--help", None, "Usage: neyman"),
+        ("", "neyman pl", "plan\n"),
+        ("", "neyman run --le", "--ledger\n"),
+        ("plan check --help", None, "Usage: neyman"),
+        ("run --help", None, "Usage: neyman"),
+        ("ledger show --help", None, "Usage: neyman"),
+    ],
 )
-def test_version_help_and_completion_load_no_library_but_typer(args, words):
-    """Nor what typer loads to read values: a shell asks for a completion at each Tab."""
+def test_version_help_and_completion_load_no_library_but_typer(command, words, said):
+    """A shell asks for a completion at each Tab. What typer loads to read values comes later."""
+    slow = SLOW if len(command.split()) > 1 else [*SLOW, "pydantic"]
     code = STARTED + (
-        "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'pydantic', 'rich', 'apsw'}\n"
-        "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
+        f"atexit.register(lambda: print(sorted({{*{slow}}} & {{*sys.modules}}), file=sys.stderr))\n"
         "main()"
     )
-    asked = (
-        {}
-        if words is None
-        else {
-            "_NEYMAN_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(words.count(" ")),
-        }
-    )
+    asked = dict(os.environ)
+    if words:
+        asked |= {"_NEYMAN_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        asked["COMP_CWORD"] = str(words.count(" "))
     done = subprocess.run(
-        [sys.executable, "-c", code, *args],
+        [sys.executable, "-c", code, *command.split()],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, **asked},
+        env=asked,
     )
     assert done.stderr == "[]\n"
-    expected = {"neyman pl": "plan\n", "neyman run --le": "--ledger\n"}
-    assert done.stdout == expected[words] if words else "neyman" in done.stdout
-
-
-def test_help_of_a_command_loads_neither_numpy_nor_an_extra():
-    code = STARTED + (
-        "slow = {'numpy', 'scipy', 'duckdb', 'ibis', 'pyarrow', 'rich', 'apsw'}\n"
-        "atexit.register(lambda: print(sorted(slow & {*sys.modules}), file=sys.stderr))\n"
-        "main()"
-    )
-    for command in (["plan", "check"], ["run"], ["ledger", "show"], ["data", "check"]):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *command, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stderr == "[]\n"
-        assert "Usage: neyman" in done.stdout
+    assert said in done.stdout if "help" in command else done.stdout == said
 
 
 def test_a_command_leaves_what_its_process_does_at_ctrl_c():
@@ -587,7 +654,6 @@ def test_a_command_leaves_what_its_process_does_at_ctrl_c():
 
 
 def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_path):
-    """The signal comes at an import: the first, the last, or one between."""
     code = STARTED + (
         "class Signals:\n"
         "    left = int(os.environ['IMPORTS'])\n"
@@ -613,3 +679,34 @@ def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_p
                 failure = json.loads(done.stdout)
                 assert (failure["exit_code"], failure["meaning"]) == (4, "interrupted")
                 assert failure["error"] in done.stderr
+
+
+# Words and parser of each command.
+COMMANDS = [
+    pytest.param([*filter(None, [group]), name], parser, id=f"{group} {name}")
+    for group, parsers in command_reference.groups()
+    for name, parser in parsers.commands.items()
+    if not hasattr(parser, "commands")
+]
+
+
+@pytest.mark.parametrize(("words", "parser"), COMMANDS)
+def test_the_help_of_a_command_ends_with_an_example_that_it_accepts(words, parser):
+    line = shlex.split(command_reference.example(parser))
+    assert line[: 1 + len(words)] == ["neyman", *words]
+    context = parser.make_context(" ".join(words), line[1 + len(words) :])
+    given = [each.name for each in parser.params if each.required]
+    assert all(context.params[name] is not None for name in given)
+    with pytest.raises(Exception, match="--no-such-option"):
+        parser.make_context(" ".join(words), [*line[1 + len(words) :], "--no-such-option"])
+
+
+def test_the_reference_lists_every_option_of_every_command():
+    page = command_reference.pages()["cli.md"]
+    for parameters in COMMANDS:
+        words, parser = parameters.values
+        section = page.split(f"### neyman {' '.join(words)}\n")[1].split("\n### ")[0]
+        for each in parser.params:
+            for option in (*each.opts, *each.secondary_opts):
+                written = option if option.startswith("-") else each.name.upper()
+                assert f"`{written}`" in section, (words, option)

@@ -10,15 +10,9 @@ import pytest
 
 import neyman as ny
 from commands import answered
+from ledger_entries import UNIT
 from neyman import Ledger
 from neyman.ledger import Checkpoint
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-
-
-def listed(mechanism: ny.Mechanism, count: int = 1) -> list[dict[str, Any]]:
-    """A mechanism list as a run stores it, as far as it is composed of."""
-    return [{"query": "q", "count": count, "mechanism": json.loads(mechanism.to_json())}]
 
 
 @pytest.fixture
@@ -49,21 +43,9 @@ def spend(charge: object, key: str, mechanisms: object = (), **more: Any) -> int
         ).id
 
 
-def test_accounts_are_made_and_shown(place: Path):
-    """create, allocate and show agree, in exact fractions; parts and allocations are listed."""
-    product = ledger_json(
-        "create",
-        "ledger.db",
-        "people@1",
-        "--cap",
-        "1/3",
-        "--delta-cap",
-        "1e-6",
-        "--part",
-        "north",
-        "--part",
-        "south",
-    )
+def test_accounts_are_made_and_shown_in_exact_fractions(place: Path):
+    create = "create ledger.db people@1 --cap 1/3 --delta-cap 1e-6 --part north --part south"
+    product = ledger_json(*create.split())
     assert (product["cap"], product["left"], product["delta_cap"]) == ("1/3", "1/3", "1/1000000")
     assert [part["name"] for part in product["parts"]] == ["north", "south"]
     team = ledger_json("allocate", "ledger.db", "people@1", "team-a", "--cap", "0.2")
@@ -72,39 +54,25 @@ def test_accounts_are_made_and_shown(place: Path):
     spend("1/10", "a", account="alice", part="north")
     (shown,) = ledger_json("show", "ledger.db")["accounts"]
     assert (shown["spent"], shown["left"], shown["count"]) == ("1/10", "7/30", 1)
-    assert [(a["to"], a["left"]) for a in shown["allocations"]] == [
-        ("team-a", "1/10"),
-        ("alice", "0"),
-    ]
+    left = [(a["to"], a["left"]) for a in shown["allocations"]]
+    assert left == [("team-a", "1/10"), ("alice", "0")]
     (entry,) = shown["entries"]
-    assert (entry["id"], entry["to"], entry["part"], entry["plan"]) == (
-        1,
-        "alice",
-        "north",
-        "midwest",
-    )
+    named = (entry["id"], entry["to"], entry["part"], entry["plan"])
+    assert named == (1, "alice", "north", "midwest")
     text = neyman("show", "ledger.db", "people@1")
     for words in ("spent 0.1 of 1/3", "alice, north", "team-a", "midwest", "reserved"):
         assert words in text
-
-
-def test_parts_under_replace_one_say_what_they_stand_on(place: Path):
-    """A replacement that moves from part to part changes both, and would double the cap."""
-    parts = ("--part", "north", "--part", "south")
-    text = neyman("create", "ledger.db", "people@1", "--cap", 1, *parts)
-    assert "where that is not so, parts add up" in text.replace("\n", " ")
-    text = neyman("create", "ledger.db", "b@1", "--cap", 1, *parts, "--neighboring", "add-remove")
-    assert "parts add up" not in text
-    assert "parts add up" not in neyman("create", "ledger.db", "c@1", "--cap", 1)
 
 
 def test_the_exact_curve_stands_beside_the_sum_and_says_when_it_holds(place: Path):
     """Two Gaussians with sigma 2 and one with sigma 1: mu squared adds up to 3/2."""
     ledger_json("create", "ledger.db", "people@1", "--cap", "5", "--currency", "gdp")
     for key, sigma in (("a", 2), ("b", 2), ("c", 1)):
-        spend(f"1/{sigma**2}", key, listed(ny.Gaussian(sigma)))
+        stored = json.loads(ny.Gaussian(sigma).to_json())
+        part = {"query": "q", "count": 1, "mechanism": stored}
+        spend(f"1/{sigma**2}", key, [part])
     with Ledger("ledger.db") as ledger:
-        ledger.void(spend(1, "void", listed(ny.Gaussian(1))))
+        ledger.void(spend(1, "void", [part]))
     (shown,) = ledger_json("show", "ledger.db")["accounts"]
     expected = ny.gdp(1.5**0.5)
     for word, own in (
@@ -113,8 +81,6 @@ def test_the_exact_curve_stands_beside_the_sum_and_says_when_it_holds(place: Pat
     ):
         assert shown["composed"][word]["lower"] <= own.upper
         assert own.lower <= shown["composed"][word]["upper"] <= own.upper * (1 + 1e-6)
-    text = neyman("show", "ledger.db")
-    assert "exact only if the plans were fixed in advance" in text
     assert ledger_json("show", "ledger.db", "--no-curve")["accounts"][0]["composed"] is None
     spend(1, "d", ["what another program stored"])
     why = ledger_json("show", "ledger.db")["accounts"][0]["composed"]["why"]
@@ -128,10 +94,7 @@ def test_history_tells_what_happened_in_order(place: Path):
     events = ledger_json("history", "ledger.db")["events"]
     assert [e["kind"] for e in events] == ["ledger", "account", "reserve", "void"]
     assert "plan" not in events[2]
-    text = neyman("history", "ledger.db", "--last", "2")
-    assert "0.25 of people@1" in text
-    assert "a typing error" in text
-    assert "cap 1 in" not in text
+    assert "a typing error" in neyman("history", "ledger.db", "--last", "2")
     assert neyman("history", "ledger.db", "--last", "0").count("\n") == 5
 
 
@@ -147,12 +110,10 @@ def test_a_checkpoint_finds_what_was_restored(place: Path):
         "verify", "ledger.db", "--checkpoint", line
     )
     Path("ledger.db").write_bytes(backup)
-    assert "keep a checkpoint elsewhere" in neyman("verify", "ledger.db").replace("\n", " ")
     for given in ("kept", line):
         result = ledger_json("verify", "ledger.db", "--checkpoint", given, code=5)
         assert not result["ok"]
         assert "rolled back" in result["problems"][0]
-    assert "FAILED" in neyman("verify", "ledger.db", "--checkpoint", "kept", code=5)
     for command in (
         ("create", "ledger.db", "more@1", "--cap", "1"),
         ("allocate", "ledger.db", "people@1", "b", "--cap", "1"),
@@ -162,43 +123,51 @@ def test_a_checkpoint_finds_what_was_restored(place: Path):
 
 
 def test_the_export_is_the_chain(place: Path):
-    """Lines as they were hashed, to a new file or to stdout; a file that is there is kept."""
     ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     lines = list(Ledger("ledger.db").lines())
     assert neyman("export", "ledger.db").splitlines() == lines
     assert ledger_json("export", "ledger.db", "--out", "x.jsonl")["events"] == 2
     assert Path("x.jsonl").read_text().splitlines() == lines
-    ledger_json("export", "ledger.db", "--out", "x.jsonl", code=2)
-    assert (
-        "must end in .jsonl"
-        in ledger_json("export", "ledger.db", "--out", "x.csv", code=2)["error"]
-    )
     assert list(Ledger("ledger.db").lines(after=1)) == lines[1:]
-    assert "--out FILE" in ledger_json("export", "ledger.db", code=2)["error"]
-    ledger_json("export", "missing.db", "--out", "y.jsonl", code=2)
-    assert not Path("y.jsonl").exists()
 
 
-def test_a_key_is_made_once(place: Path):
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        *((f"{name} none.db", "no ledger at") for name in ("show", "history", "verify")),
+        *((f"{name} none.db", "no ledger at") for name in ("checkpoint", "void", "export")),
+        ("show ledger.db dogs@1", "not registered"),
+        ("void ledger.db 7", "no entry 7"),
+        ("allocate ledger.db people@1 a --cap 2", "must be at most that of"),
+        ("verify plan.toml", "is not a Neyman ledger"),
+        ("export ledger.db --out plan.toml", "must end in .jsonl"),
+        ("export ledger.db --out there.jsonl", "already exists"),
+        ("export ledger.db", "--out FILE"),
+        ("key custodian", "already exists"),
+        ("create ledger.db", "DATASET is missing"),
+        ("create ledger.db a@1", "--cap is missing"),
+        ("create a.db people@2 --plan plan.toml", "DATASET = 'people@2': the plan has 'people@1'"),
+        (
+            "create a.db --protects person --plan plan.toml",
+            "--protects = 'person': the plan has 'household'",
+        ),
+        ("create a.db --rows 4 --plan plan.toml", "--rows = 4: the plan has 3"),
+        ("create a.db --plan part.toml", "--part"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_code_2(place: Path, command: str, said: str):
+    ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     product = ledger_json("key", "custodian")
     assert (product["private"], product["public"]) == ("custodian", "custodian.pub")
-    assert len(product["fingerprint"].split(":")) == 8
-    assert "another.pub: the public key" in neyman("key", "another")
-    assert "already exists" in ledger_json("key", "custodian", code=2)["error"]
-
-
-def test_what_cannot_be_done_is_said_with_code_2(place: Path):
-    """No ledger, no dataset, no entry, a cap too large, a broken file."""
-    for words in ("show", "history", "verify", "checkpoint"):
-        assert "no ledger at" in ledger_json(words, "ledger.db", code=2)["error"]
-    assert "no ledger at" in ledger_json("void", "ledger.db", 1, code=2)["error"]
-    ledger_json("create", "ledger.db", "people@1", "--cap", "1")
-    assert "not registered" in ledger_json("show", "ledger.db", "dogs@1", code=2)["error"]
-    assert "no entry 7" in ledger_json("void", "ledger.db", 7, code=2)["error"]
-    large = ledger_json("allocate", "ledger.db", "people@1", "a", "--cap", "2", code=2)
-    assert "must be at most that of" in large["error"]
-    Path("text").write_text("x" * 5000)
-    assert "is not a Neyman ledger" in ledger_json("verify", "text", code=2)["error"]
+    Path("plan.toml").write_text(PLAN * 9 if "verify" in command else PLAN)
+    Path("part.toml").write_text(PLAN.replace("table =", 'part = "north"\ntable ='))
+    Path("there.jsonl").touch()
+    own = {"ledger.db-shm", "ledger.db-wal"}  # SQLite's, which come and go
+    before = {path.name for path in place.iterdir()} - own
+    words = command.split() + (["1"] if command == "void none.db" else [])
+    words += ["--out", "y.jsonl"] if command == "export none.db" else []
+    assert said in ledger_json(*words, code=2)["error"]
+    assert {path.name for path in place.iterdir()} - own == before
 
 
 PLAN = """
@@ -225,47 +194,14 @@ share = "1"
 """
 
 
-@pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 def test_a_plan_gives_the_terms_and_caps_that_admit_it_once(place: Path):
-    """The unit is the plan's, and a release of the plan fits exactly once."""
     Path("plan.toml").write_text(PLAN)
     account = ledger_json("create", "ledger.db", "--plan", "plan.toml")
-    assert account["dataset"] == "people@1"
-    assert (account["protects"], account["neighboring"], account["rows"]) == (
-        "household",
-        "add-remove",
-        3,
-    )
+    terms = [account[name] for name in ("dataset", "protects", "neighboring", "rows")]
+    assert terms == ["people@1", "household", "add-remove", 3]
     rows = [f"home{i % 50},word{i % 2}" for i in range(150)]
     Path("people.csv").write_text("\n".join(["home,word", *rows]) + "\n")
     run = ("run", "plan.toml", "--data", "people=people.csv", "--ledger", "ledger.db", "--out")
     answered(*run, "out")
     Path("plan.toml").write_text(PLAN.replace('"words"', '"again"', 1))
     answered(*run, "again", code=3)
-
-
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        (("people@2",), "DATASET = 'people@2': the plan has 'people@1'"),
-        (("--protects", "person"), "--protects = 'person': the plan has 'household'"),
-        (("--rows", "4"), "--rows = 4: the plan has 3"),
-    ],
-)
-def test_a_term_that_the_plan_says_otherwise_is_refused(place: Path, more, text):
-    Path("plan.toml").write_text(PLAN)
-    failure = ledger_json("create", "ledger.db", *more, "--plan", "plan.toml", code=2)
-    assert text in failure["error"]
-    assert not Path("ledger.db").exists()
-
-
-def test_a_part_of_a_plan_must_be_declared(place: Path):
-    Path("plan.toml").write_text(PLAN.replace("table =", 'part = "north"\ntable ='))
-    create = ("create", "ledger.db", "--plan", "plan.toml")
-    assert "--part" in ledger_json(*create, code=2)["error"]
-    ledger_json(*create, "--part", "north", "--part", "south")
-
-
-def test_without_a_plan_a_dataset_and_a_cap_are_needed(place: Path):
-    assert "DATASET is missing" in ledger_json("create", "ledger.db", code=2)["error"]
-    assert "--cap is missing" in ledger_json("create", "ledger.db", "a@1", code=2)["error"]

@@ -1,16 +1,29 @@
-"""``neyman calibrate plan.toml`` and ``neyman plan split``: both ways, and what is refused."""
+"""The commands of plans and data: `calibrate`, `plan ...`, and `data check`."""
 
+import datetime
+import gzip
 import json
 import math
 import re
+import tomllib
 import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from commands import answered as asked
 from commands import neyman
 from mixed_plan import MIXED
-from neyman.publishing import Plan, threshold
+from neyman.publishing import NOTICE, SQL_RULE, Plan, first_plan, schema_of, threshold
+
+
+def document(*words, **more):
+    return json.loads(asked(*words, "--json", **more))
 
 
 @pytest.fixture
@@ -21,7 +34,6 @@ def plan(tmp_path):
 
 
 def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(plan):
-    """Calibrated to an error, the plan promises a power; at that promise it has that error."""
     there = json.loads(asked("calibrate", plan, "--error", "county total", 25, "--json"))
     assert there["error"] == pytest.approx(25, rel=1e-6)
     back = json.loads(
@@ -37,20 +49,16 @@ def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(
     assert exact["zcdp"] == "1/2"
 
 
-def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
-    """The readable form has the budget to write into the plan; the curve is an SVG."""
-    said = asked("calibrate", plan, "--error", "race", 10, "--out", tmp_path / "c.svg")
-    assert '[budget] zcdp = "' in said
-    assert "error of race.county" in said
-    root = ET.parse(tmp_path / "c.svg").getroot()
-    assert root.tag.endswith("svg")
-    words = {text.strip() for text in root.itertext()}
+def test_the_curve_of_a_calibration_is_drawn(plan, tmp_path):
+    assert "error of race.county" in asked(
+        "calibrate", plan, "--error", "race", 10, "--out", tmp_path / "c.svg"
+    )
+    words = {text.strip() for text in ET.parse(tmp_path / "c.svg").getroot().itertext()}
     assert "standard error of a cell of race.county" in words
     assert any(word.startswith("10: epsilon ") for word in words)
 
 
 def test_the_budget_that_is_printed_is_one_that_the_plan_takes(tmp_path):
-    """Where keys are found in the data it has the delta that they need."""
     result = MIXED[: MIXED.index("[[query]]")].replace("[hierarchy", "[columns.word]\n[hierarchy")
     result = result.replace("[columns.word]", "[columns.word]\ndiscover = true")
     result = result.replace('[consistency]\nmethod = "least-squares"\n', "")
@@ -91,18 +99,7 @@ def test_a_plan_of_ratios_has_a_curve_at_a_number_of_rows(tmp_path):
     assert "at 1,000 rows" in (tmp_path / "c.svg").read_text()
 
 
-def test_a_check_says_how_far_off_the_tables_will_be(plan):
-    """Ratios by the number of rows, consistent tables with their errors after least squares."""
-    said = asked("plan", "check", plan)
-    assert "10,000 rows" in said
-    assert "% less: neyman plan split" in said
-    assert "consistent" in said
-    content = json.loads(asked("plan", "check", plan, "--json"))["errors"]
-    assert {error["table"] for error in content} >= {"total.state", "mean age.all"}
-
-
 def test_an_error_that_a_check_limits_is_never_rounded_down(plan):
-    """Under "at most", each error and half width is at least the one in the JSON."""
     said = asked("plan", "check", plan).partition("at most, if")[2]
     errors = json.loads(asked("plan", "check", plan, "--json"))["errors"]
     exact = [
@@ -117,98 +114,51 @@ def test_an_error_that_a_check_limits_is_never_rounded_down(plan):
 
 
 def test_a_check_says_what_each_named_attack_can_reach(plan):
-    """A sentence per attack, their conditions once, and the place on the scale."""
-    said = " ".join(asked("plan", "check", plan).split())
-    assert said.count("An attacker who knows everyone else’s record and would") == 3
-    assert said.count("after they know all other records") == 1
-    assert "the data themselves 100%." in said
-    (first, *_) = json.loads(asked("plan", "check", plan, "--json"))["attacks"]
+    (first, *others) = document("plan", "check", plan)["attacks"]
+    assert len(others) == 2
     curve = Plan.load(plan).mechanism().tradeoff()
     assert first["upper"] == curve.success("1/20").upper
-    assert any("default record" in each or "in the data" in each for each in first["conditions"])
+    said = " ".join(asked("plan", "check", plan).split())
+    assert said.count("An attacker who knows everyone else’s record and would") == 3
 
 
 def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan, tmp_path):
-    """The file, its number of places, a level as large as the table, and one that names people."""
+    """A level as large as the table, and one that names people. Keys in the plan are public."""
+    assert document("plan", "check", plan)["warnings"] == []
     rows = "".join(f"{n},{1000 + n}\n" for n in range(40))
     (tmp_path / "places.csv").write_text("state,ssn\n" + rows)
     keys = MIXED[MIXED.index("keys = [[") : MIXED.index("[budget]")]
     text = MIXED.replace(keys, 'keys = "places.csv"\n').replace("county", "ssn")
     plan.write_text(text.replace("[unit]", "most_rows = 50\n[unit]\nrows = 1"))
-    said = asked("plan", "check", plan)
-    assert "Key file places.csv: 40 places (state 40, ssn 40)." in said
-    assert "Warning: The level 'ssn' is named like an identifier of a person" in said
-    assert "Warning: The level 'ssn' has 40 keys, and the plan declares 50 rows." in said
-    content = json.loads(asked("plan", "check", plan, "--json"))
+    content = document("plan", "check", plan)
     assert content["keys"] == [
         {"hierarchy": "place", "file": "places.csv", "places": {"state": 40, "ssn": 40}}
     ]
-    assert [warning.split(" has ")[0].split(" is ")[0] for warning in content["warnings"]] == [
-        "The level 'state'",
-        "The level 'ssn'",
-        "The level 'ssn'",
-    ]
+    levels = [warning.split("'")[1] for warning in content["warnings"]]
+    assert levels == ["state", "ssn", "ssn"]
+    assert "Warning: The level 'ssn' is named like an identifier of a person" in asked(
+        "plan", "check", plan
+    )
 
 
-def test_a_check_of_public_keys_in_the_plan_warns_about_nothing(plan):
-    """Places that the plan lists are in the plan to be read."""
-    said = asked("plan", "check", plan)
-    assert "Warning" not in said
-    assert "Key file" not in said
-    assert json.loads(asked("plan", "check", plan, "--json"))["warnings"] == []
-
-
-def test_a_split_is_written_beside_the_plan(plan, tmp_path):
-    """The new plan has the shares that were said."""
-    said = json.loads(asked("plan", "split", plan, "--weight", "race=4", "--json"))
-    asked("plan", "split", plan, "--weight", "race=4", "--out", tmp_path / "split.toml")
-    product = Plan.load(tmp_path / "split.toml")
+def test_a_split_is_written_beside_the_plan_and_explained_by_its_weights(plan, tmp_path):
+    """Without weights a check is silent."""
+    assert "split" not in document("plan", "check", plan)
+    said = document("plan", "split", plan, "--weight", "race=4")
+    new = tmp_path / "split.toml"
+    asked("plan", "split", plan, "--weight", "race=4", "--out", new)
     got = {}
-    for entry in product.entries():
+    for entry in Plan.load(new).entries():
         name = f"{entry.query}.{entry.level}"
         got[name] = got.get(name, 0) + entry.share
     assert {name: str(share) for name, share in got.items()} == {
         s["table"]: s["share"] for s in said["shares"]
     }
-
-
-def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
-    """What ``split`` wrote, ``check`` finds good for the weights; without weights it is silent."""
-    said = " ".join(asked("plan", "check", plan).split())
-    assert "weight" not in said
-    assert "split" not in json.loads(asked("plan", "check", plan, "--json"))
-    asked("plan", "split", plan, "--weight", "race=4", "--out", tmp_path / "split.toml")
-    said = " ".join(asked("plan", "check", tmp_path / "split.toml").split())
-    assert "less than with equal shares. No other shares would lower it" in said
-    assert "race county 15 4" in said
-    content = json.loads(asked("plan", "check", tmp_path / "split.toml", "--json"))["split"]
-    assert content == json.loads(asked("plan", "split", tmp_path / "split.toml", "--json"))
+    content = document("plan", "check", new)["split"]
+    assert content == document("plan", "split", new)
     assert {s["table"]: s["weight"] for s in content["shares"]}["race.county"] == "4"
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("calibrate", "PLAN"), "give --error"),
-        (("calibrate", "PLAN", "--error", "race", "10", "--zcdp", "1"), "not both"),
-        (("calibrate", "PLAN", "--zcdp", "1", "--interval"), "modify --error"),
-        (("calibrate", "PLAN", "--error", "rase", "10"), "no such table"),
-        (("calibrate", "PLAN", "--error", "race", "1e9"), "must be between 1e-15 and 1e4"),
-        (("calibrate", "PLAN", "--error", "pay", "1"), "must be between 1e-15 and 1e4"),
-        (("calibrate", "Gaussian(x)", "--error", "rase", "10"), "are for a plan"),
-        (("calibrate", "PLAN", "--zcdp", "1", "--out", "curve.png"), "must end in .svg"),
-        (("plan", "split", "PLAN", "--out", "split.json"), "must end in .toml"),
-        (("plan", "split", "PLAN", "--weight", "race"), "must be TABLE=NUMBER"),
-        (("plan", "split", "PLAN", "--out", "/nowhere/x.toml"), "in the folder of the plan"),
-        (("plan", "split", "PLAN", "--out", "PLAN"), "already exists: name a new file"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(plan, args, words):
-    """Bad input is exit code 2, and the message says what would be right."""
-    before = plan.read_bytes()
-    answer = asked(*(plan if a == "PLAN" else a for a in args), "--json", code=2)
-    assert words in json.loads(answer)["error"]
-    assert plan.read_bytes() == before
+    shown = " ".join(asked("plan", "check", new).split())
+    assert "less than with equal shares. No other shares would lower it" in shown
 
 
 DISCOVERY = """
@@ -281,7 +231,6 @@ def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, ri
 
 
 def test_sql_replaces_the_queries_of_a_plan(plan, tmp_path):
-    """The new plan holds, has the statement as a comment, and a refusal writes nothing."""
     new = tmp_path / "new.toml"
     text = "SELECT race,\tCOUNT(*) AS n, COUNT_IF(age > 17)\nFROM t GROUP BY race"
     said = asked("plan", "from-sql", plan, text, "--out", new)
@@ -319,3 +268,210 @@ def test_sql_beside_a_derived_column_at_the_top_gives_the_checked_plan_or_none(t
     else:
         asked(*args)
         assert [one.name for one in Plan.load(new).rows.derived] == ["young", "old"]
+
+
+PEOPLE = pa.table(
+    {
+        "person_id": ["p1", "p2"],
+        "age": [40, 50],
+        "pay": pa.array([1.5, 2.5]),
+        "rent": pa.array([1, 2], pa.decimal128(9, 2)),
+        "member": [True, False],
+        "born": [datetime.date(1980, 1, 1)] * 2,
+        "seen": pa.array([0, 1], pa.timestamp("us", "Asia/Tokyo")),
+        "sex": pa.array(["f", "m"]).dictionary_encode(),
+        "birth place": ["Ort", "Vila"],
+        "tags": [["a"], ["b"]],
+    }
+)
+
+
+KINDS = [None, pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.string(), pa.bool_()]
+KINDS += [pa.date32(), pa.timestamp("ns"), pa.decimal128(38, 0), pa.decimal128(20, 12), pa.null()]
+KINDS += [pa.decimal256(50, 2), pa.binary(), pa.list_(pa.int8())]
+KINDS.append(pa.struct([("a\n[x]", pa.int8())]))
+
+
+def test_a_parquet_file_gives_a_plan_that_is_valid_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(PEOPLE, "people.parquet")
+    said = document("plan", "init", "people.parquet", "--id", "person_id", "--out", "plan.toml")
+    assert said.pop("missing") == SQL_RULE
+    assert said == {"plan": "plan.toml", "columns": 10, "typed": True, "warnings": []}
+    asked("plan", "check", "plan.toml")
+    plan = Plan.load("plan.toml")
+    assert (plan.name, plan.dataset, plan.unit.id) == ("people", "people@1", "person_id")
+    assert {column.name: column.decimals for column in plan.columns if column.integer} == {
+        "age": 0,
+        "pay": 2,
+        "rent": 2,
+    }
+    assert dict(plan.rows.types) == {
+        "born": "date",
+        "seen": "date",
+        "sex": "text",
+        "birth place": "text",
+    }
+    text = Path("plan.toml").read_text()
+    assert dict(plan.rows.zones) == {"seen": "UTC"}
+    assert "# tags: of type list" in text
+    asked("ledger", "create", "ledger.db", "--plan", "plan.toml")
+    run = ("run", "plan.toml", "--data", "people=people.parquet", "--ledger", "ledger.db")
+    neyman(*run, "--out", "out", cwd=tmp_path)
+
+
+def test_a_csv_file_gives_names_alone_and_says_so(tmp_path):
+    path = tmp_path / "visits.csv.gz"
+    path.write_bytes(gzip.compress('Stadt;"a ""b"";c";größe\n1;2;3\n'.encode()))
+    said = asked("plan", "init", path, "--out", tmp_path / "plan.toml")
+    assert "no row was read" in said
+    plan = Plan.load(tmp_path / "plan.toml")
+    assert dict(plan.rows.types) == {"Stadt": "text", 'a "b";c': "text", "größe": "text"}
+    assert (plan.source.delimiter, plan.source.compression) == (";", "gzip")
+    assert "A CSV file does not say what its columns hold" in (tmp_path / "plan.toml").read_text()
+
+
+def test_no_row_is_read(tmp_path):
+    for name, content in (("a", b"age,sex\n1,f\n"), ("b", b"age,sex\n\xff\xfe\x00\x00" * 9)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "people.csv").write_bytes(content)
+    one, other = (schema_of(tmp_path / name / "people.csv") for name in "ab")
+    assert one == other
+    path = tmp_path / "people.parquet"
+    pq.write_table(PEOPLE.append_column("secret", [["Xaver Unikat"] * 2]), path)
+    before = first_plan("people", schema_of(path))
+    footer = pq.read_metadata(path).serialized_size + 8
+    content = path.read_bytes()
+    path.write_bytes(b"\0" * (len(content) - footer) + content[-footer:])
+    assert first_plan("people", schema_of(path)) == before
+    assert b"Xaver" in content
+    assert "Xaver" not in before
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["17,f,Ann", "Ann,1980-05-01", "Ann,,x", "Ann,12.5", "Ann,true", "Ann,1980-05-01 12:00", ""],
+)
+def test_a_first_line_that_may_be_a_row_is_refused_and_not_shown(tmp_path, line):
+    (tmp_path / "people.csv").write_text(line + "\n")
+    out = tmp_path / "plan.toml"
+    failure = document("plan", "init", tmp_path / "people.csv", "--out", out, code=2)
+    assert "no column names" in failure["error"]
+    assert "Ann" not in failure["error"]
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory):
+    path = tmp_path_factory.mktemp("schema") / "people.csv"
+    path.write_text("age\tsex\n")
+    return schema_of(path, delimiter="\t")
+
+
+@settings(max_examples=150)
+@given(
+    st.text(max_size=80),
+    st.lists(st.tuples(st.text(max_size=9), st.sampled_from(KINDS)), max_size=6),
+    st.text(min_size=1, max_size=9).filter(lambda text: text.strip()),
+    st.sampled_from(["replace-one", "add-remove"]),
+)
+def test_any_schema_gives_a_valid_plan(schema, name, columns, protects, neighboring):
+    schema = replace(schema, columns=tuple(columns))
+    text = first_plan(name, schema, protects=protects, neighboring=neighboring)
+    plan = Plan.from_dict(tomllib.loads(text))
+    assert plan.unit.protects == protects
+    assert len(plan.entries()) == 1
+
+
+SURVEY = """
+schema = 2
+name = "survey"
+dataset = "survey@1"
+table = "people"
+
+[source]
+delimiter = ";"
+encoding = "latin-1"
+
+[unit]
+protects = "person"
+neighboring = "replace-one"
+rows = 1
+id = "id"
+
+[columns]
+race = { keys = ["blanc", "métis"] }
+age = { integer = true, unknown = 0 }
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+share = "1/2"
+
+[[query]]
+name = "age"
+measure = "sum"
+column = "age"
+clip = [0, 90]
+share = "1/2"
+"""
+DATA = 'id;race;age\n1;métis;95\n1;blanc;5\n2;"x\ny";1\n3;[red]\x1b[2J;x\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "plan.toml").write_text(SURVEY, encoding="utf-8")
+    (tmp_path / "people.csv").write_bytes(DATA.encode("latin-1"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+CHECK = ("data", "check", "plan.toml", "--data", "people=people.csv")
+
+
+def test_every_page_of_a_data_check_says_that_it_is_private(folder):
+    """And the check writes no file, and needs no ledger."""
+    said = asked(*CHECK)
+    pages = said.split("\n\n")
+    assert len(pages) == 5
+    assert all(page.startswith(NOTICE) for page in pages)
+    words = " ".join(said.split())
+    for answer in (
+        "survey, table people: 3 rows",
+        "Lines: 5 read, 3 rows, 2 dropped",
+        "people.csv line reason column 4 unclosed quote 5 bare quote",
+        "Keys of race: 2 rows match, 0 have no value, 1 match no key",
+        "Numbers of age: 2 rows have one, 0 have no value, 1 have another value",
+        "age 0 <= x <= 90 0 1",
+        "2 units with up to 2 rows; the bound unit.rows = 1 drops 1 rows of 1 unit.",
+    ):
+        assert answer in words, answer
+    assert r"'[red]\x1b[2J'" in said
+    assert "\x1b" not in said
+    assert sorted(path.name for path in folder.iterdir()) == ["people.csv", "plan.toml"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_data_check_for_machines_says_that_it_is_private_first():
+    content = document(*CHECK, "--most", 1)
+    assert next(iter(content.items())) == ("private", NOTICE)
+    assert (content["rows"], content["lines"]["read"]) == (3, 5)
+    assert content["queries"][0]["read"] == 2
+    assert content["keys"][0]["frequent"] == [{"value": ["[red]\x1b[2J"], "rows": 1}]
+    assert len(content["lines"]["listed"]) == 2
+    source = document("plan", "check", "plan.toml")["source"]
+    assert (source["delimiter"], source["encoding"]) == (";", "latin-1")
+    assert source["compression"] == "none"
+
+
+def test_the_custodian_learns_how_often_a_unit_has_more_rows_than_the_plan_assumes(folder):
+    """Without an id in the plan, the guarantee rests on one row per person."""
+    (folder / "plan.toml").write_text(SURVEY.replace('id = "id"\n', ""), encoding="utf-8")
+    words = " ".join(asked(*CHECK, "--id", "id").split("\n\n")[-1].split())
+    assert words.startswith(NOTICE)
+    assert "1 of 2 values of id have more than 1 row. The largest number is 2 rows." in words
+    assert document(*CHECK, "--id", "id")["assumed"]["over"] == 1

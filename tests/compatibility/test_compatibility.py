@@ -11,14 +11,13 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from write_samples import HERE, RELEASED, formats, mechanisms, plan_of, plans, write
 
 import neyman as ny
-from neyman.ledger import KINDS, START, Checkpoint, digest
-from neyman.ledger.records import State
+from neyman.ledger import KINDS, START, Checkpoint, Entry, digest
 from neyman.mechanisms import MODULES, Strategy
 from neyman.publishing import Receipt, verify
 
@@ -57,7 +56,6 @@ def test_a_sample_is_stored_of_each_type_of_mechanism_and_strategy():
 
 
 def test_each_plan_has_the_hash_that_it_had():
-    """From the plan's text, and from the canonical form that a receipt has."""
     assert plain(plans()) == stored("plans")
     for sample in stored("plans").values():
         assert ny.Plan.from_dict(sample["canonical"]).hash == sample["hash"]
@@ -77,7 +75,6 @@ def ledger(tmp_path: Path) -> Iterator[ny.Ledger]:
 
 
 def test_the_stored_ledger_is_replayed(ledger: ny.Ledger):
-    """Its chain is what it was, at the checkpoint that was written."""
     lines, checkpoint = stored("ledger")["lines"], Checkpoint.parse(stored("ledger")["checkpoint"])
     assert ledger.verify(checkpoint).problems == ()
     assert list(ledger.lines())[: len(lines)] == lines
@@ -89,7 +86,6 @@ def test_the_stored_ledger_is_replayed(ledger: ny.Ledger):
 
 
 def test_the_stored_release_verifies(ledger: ny.Ledger, tmp_path: Path):
-    """Signature and ledger hold; the same plan gives the same files, and nothing is spent."""
     plan = plan_of(RELEASED)
     if plan.hash != stored("plans")[RELEASED]["hash"]:
         pytest.fail("the released plan has another hash: write the samples again")
@@ -110,8 +106,6 @@ def test_the_stored_release_verifies(ledger: ny.Ledger, tmp_path: Path):
 
 
 def test_a_new_ledger_and_a_new_receipt_have_the_stored_fields(tmp_path: Path):
-    """The fields of each kind of event, and of the receipt of the same plan."""
-
     def events(ledger: dict[str, Any]) -> set[tuple[str, ...]]:
         return {(event["kind"], *event) for event in map(json.loads, ledger["lines"])}
 
@@ -132,17 +126,15 @@ def test_a_new_ledger_and_a_new_receipt_have_the_stored_fields(tmp_path: Path):
 
 
 def test_a_sample_is_stored_of_each_kind_of_ledger_event_and_state(ledger: ny.Ledger):
-    """Of events, of the states of an entry, and of the currencies of an account."""
     assert {json.loads(line)["kind"] for line in stored("ledger")["lines"]} == set(KINDS)
     accounts = ledger.datasets()
     states = {entry.state for one in accounts for entry in ledger.entries(one.dataset)}
-    assert states == set(get_args(State))
+    assert states == set(get_args(get_type_hints(Entry)["state"]))
     currencies = {one.currency.split(":")[0] for one in accounts}
     assert currencies == {"pure", "zcdp", "gdp", "renyi"}
 
 
 def test_a_sample_is_stored_of_each_field_of_a_plan():
-    """And of each measure, kind of promise, method of consistency, and relation."""
     every = list(tomllib.loads((HERE / "plans.toml").read_text("utf-8")).values())
     schema = ny.Plan.schema()
 

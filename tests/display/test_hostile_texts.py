@@ -8,14 +8,20 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from hostile_pages import BENIGN, HOSTILE, Structure, poisoned, poisoned_tables, published
+from hostile_pages import (
+    BENIGN,
+    HOSTILE,
+    Structure,
+    page_from,
+    poisoned,
+    poisoned_tables,
+    published,
+)
 from neyman import notebook
-from neyman.display.report import report
+from neyman.display import page
 from neyman.elements import element
 from neyman.publishing import Plan, Receipt, verify
 
-# DuckDB's own Arrow reader calls a method that it has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 TEXT = '"><img src=x onerror=hit()></title>&lt;'  # with no quote that an expression could not have
 
 
@@ -26,23 +32,20 @@ def releases(tmp_path_factory):
 
 
 def test_the_page_of_a_hostile_plan_has_the_elements_of_a_benign_one(releases):
-    """Names, columns, keys, a discovered key, and the unit are on the page as texts."""
     benign, hostile = (
         Structure((each.folder / "report.html").read_text("utf-8")) for each in releases
     )
     assert hostile.tags == benign.tags
-    assert hostile.links == benign.links
+    assert hostile.values("href") == benign.values("href")
     for said in ("only one patient {} has", "office {}", "kg {}", "visits{}", "case{}", "look{}"):
         assert said.format(BENIGN) in benign.text
         assert said.format(TEXT) in hostile.text
     assert f"key {TEXT}"[:39] in hostile.text
-    checks = verify(releases[1].folder, {"report.html": report.page})
+    checks = verify(releases[1].folder, {"report.html": page})
     assert [check for check in checks if not check.ok] == []
 
 
 def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(releases):
-    """Of a release, a plan, an answer, and an error."""
-
     def views(release, text):
         unit = ny.Unit(f"patient {text}", neighboring="replace-one", rows=1)
         ledger = ny.throwaway(1)
@@ -72,12 +75,11 @@ def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(
 
 
 def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, attempts):
-    """The page is the benign one, element by element, and only files of the release are links."""
     receipt = json.loads((releases[0].folder / "receipt.json").read_text("utf-8"))
 
     def structure(text):
         tables = poisoned_tables(releases[0].tables, text)
-        return Structure(report.page_from(poisoned(receipt, text), tables))
+        return Structure(page_from(poisoned(receipt, text), tables))
 
     def elements(page):
         # A path that leads out of the folder is no link.
@@ -87,7 +89,9 @@ def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, atte
     for text in HOSTILE:
         page = structure(f" {text}")
         assert elements(page) == elements(benign), text
-        assert all(link.startswith(("#", "tables/")) and ":" not in link for link in page.links)
+        assert all(
+            link.startswith(("#", "tables/")) and ":" not in link for link in page.values("href")
+        )
         attempts(1)
 
 
@@ -104,11 +108,10 @@ def test_what_could_not_be_seen_is_a_code():
 
 
 def test_texts_are_read_back_as_they_were_written():
-    """Between tags, and in an attribute."""
     for text in filter(str.isprintable, HOSTILE):
         page = Structure(str(element("p", text, title=text)))
         assert page.tags == [("p", "title"), ("/p",)]
-        assert page.text == page.values[0] == text
+        assert page.text == page.values("title")[0] == text
 
 
 @pytest.mark.parametrize(

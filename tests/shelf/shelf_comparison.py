@@ -114,12 +114,7 @@ def _edges(table: Table, name: str) -> list[Fraction]:
 
 
 class Place:
-    """Where one test keeps a table in every form.
-
-    Args:
-        folder: an empty folder.
-        server: a PostgreSQL server, asked for where a test needs one.
-    """
+    """Where one test keeps a table in every form."""
 
     def __init__(self, folder: Path, server: Callable[[], PostgresServer]) -> None:
         self.folder, self.server = folder, server

@@ -19,8 +19,7 @@ from neyman.accounting import AtMost, Estimate, Filter, central_limit
 from neyman.analysis import BinomialTest, GoodnessOfFitTest, MeanTest, ProportionsTest, TestResult
 from neyman.curves import NearestGaussian, PrivacyLoss
 from neyman.ledger import Account, Entry
-from neyman.publishing import DataCheck
-from neyman.publishing.release.session import Answer
+from neyman.publishing import Answer, DataCheck
 
 
 def mechanisms() -> None:

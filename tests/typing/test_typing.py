@@ -29,7 +29,6 @@ def errors(folder: Path, code: str) -> list[dict[str, Any]]:
 
 
 def test_the_public_api_has_the_types_that_are_promised(tmp_path):
-    """Every line of public_api.py."""
     pytest.importorskip("pyright")
     assert errors(tmp_path, (HERE / "public_api.py").read_text()) == []
 
@@ -48,7 +47,6 @@ ny.run("plan.toml", {}, "ledger.db")
 
 
 def test_a_wrong_use_is_a_type_error(tmp_path):
-    """Each line after the import, and none twice or never."""
     pytest.importorskip("pyright")
     lines = {one["range"]["start"]["line"] for one in errors(tmp_path, WRONG)}
     assert lines == set(range(2, len(WRONG.splitlines())))

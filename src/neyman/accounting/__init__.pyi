@@ -47,5 +47,6 @@ from neyman.accounting.semantics.testing import (
     positive_predictive_value as positive_predictive_value,
 )
 
+from .literature import conversions as conversions
 from .semantics import digits as digits
 from .semantics import sentences as sentences

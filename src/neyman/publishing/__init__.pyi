@@ -88,6 +88,7 @@ from neyman.publishing.release.receipt_format import TestReceipt as TestReceipt
 from neyman.publishing.release.receipt_format import TrainingReceipt as TrainingReceipt
 from neyman.publishing.release.run import FirstRun as FirstRun
 from neyman.publishing.release.run import Source as Source
+from neyman.publishing.release.session import Answer as Answer
 from neyman.publishing.release.signing import SIGNATURE as SIGNATURE
 from neyman.publishing.release.signing import SignatureError as SignatureError
 from neyman.publishing.release.signing import check_signature as check_signature

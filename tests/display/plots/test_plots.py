@@ -1,11 +1,13 @@
-"""Figures: what is drawn is the certified side, names keep off lines, bad requests are named."""
+"""Figures and charts: what is drawn is the certified side, and names keep off lines."""
 
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
-from itertools import combinations
+import xml.etree.ElementTree as ET
+from itertools import combinations, pairwise
 
 import matplotlib
 import numpy as np
@@ -15,9 +17,9 @@ from matplotlib.colors import to_rgb
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.cli.demo.midwest import write_plan
+from mixed_plan import MIXED
 from neyman.display import figures as plots
-from neyman.display.plots import direct_labels as lines
+from reproductions.svg_chart import Area, Axis, Line, Note, chart
 
 matplotlib.use("agg")
 MU = 0.5
@@ -41,8 +43,9 @@ def closed():
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
-    """The demo's plan, with a hierarchy and five tables."""
-    return ny.Plan.load(write_plan(tmp_path_factory.mktemp("plan")))
+    path = tmp_path_factory.mktemp("plan") / "plan.toml"
+    path.write_text(MIXED.replace("[unit]", "[unit]\nrows = 1"))
+    return ny.Plan.load(path)
 
 
 def picture(axes):
@@ -86,7 +89,6 @@ def test_power_delta_and_epsilon_are_drawn_from_above():
 
 
 def test_a_finding_is_worth_what_bayes_says():
-    """Prior odds times power over level, for the power of a Gaussian."""
     x, y = picture(plots.posterior(NOISE, level=0.1))
     power = gaussian_power(0.1)
     above(y, x * power / (x * power + (1 - x) * 0.1))
@@ -94,7 +96,6 @@ def test_a_finding_is_worth_what_bayes_says():
 
 @pytest.mark.parametrize("draw", ALL)
 def test_names_stand_in_the_frame_apart_and_off_the_lines(draw):
-    """Of four curves that cross."""
     axes = draw(SEVERAL)
     axes.figure.canvas.draw()
     frame = axes.get_window_extent()
@@ -117,7 +118,6 @@ def test_names_stand_in_the_frame_apart_and_off_the_lines(draw):
 
 @pytest.mark.parametrize("draw", [*ALL, plots.budget])
 def test_given_axes_are_drawn_in_and_returned(draw):
-    """No figure is made beside them, and what was asked is said on both sides."""
     figure, axes = plt.subplots()
     assert draw(NOISE, axes=axes) is axes
     assert plt.get_fignums() == [figure.number]
@@ -126,7 +126,6 @@ def test_given_axes_are_drawn_in_and_returned(draw):
 
 
 def test_a_plan_and_a_release_are_asked_like_mechanisms(plan):
-    """By what they come to; in a list they carry their own names."""
     one, other = picture(plots.power(plan)), picture(plots.power(plan.mechanism()))
     assert np.array_equal(one, other)
     texts = {t.get_text() for t in plots.power([plan, ny.Laplace(3)]).texts}
@@ -134,12 +133,14 @@ def test_a_plan_and_a_release_are_asked_like_mechanisms(plan):
 
 
 def test_a_budget_is_drawn_as_it_is_shared(plan):
-    """The bars of a plan are its shares; those of a sum are its parts of rho."""
     axes = plots.budget(plan)
-    shares = [bar.get_width() for bar in axes.patches]
-    assert shares == pytest.approx([1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6], rel=1e-12)
-    said = [t.get_text() for t in axes.texts]
-    assert said[:2] == ["total by state", "25%, noise ± 2.91"]
+    shares = {}
+    for entry in plan.entries():
+        shares[entry.query, entry.level] = shares.get((entry.query, entry.level), 0) + entry.share
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths == pytest.approx([float(share) for share in shares.values()], rel=1e-12)
+    assert axes.texts[0].get_text() == "total by state"
+    assert axes.texts[1].get_text().startswith("12%, noise ± ")
     axes = plots.budget(ny.Gaussian(2) * 3 + ny.Laplace(1))
     rho = np.array([3 / 8, math.exp(-1)])  # that of Laplace noise at epsilon 1
     assert [bar.get_width() for bar in axes.patches] == pytest.approx(rho / rho.sum())
@@ -147,9 +148,11 @@ def test_a_budget_is_drawn_as_it_is_shared(plan):
 
 def test_colors_stay_apart_and_names_can_be_read():
     """Okabe and Ito's; letters have a contrast of 4.5 with white or more (WCAG 2)."""
-    assert len(set(lines.COLORS)) == 7
-    for color in (*lines.COLORS, lines.PALE):
-        channels = np.array(to_rgb(lines.readable(color)))
+    axes = plots.power({f"mu {k}": ny.gdp(k / 4) for k in range(1, 8)})
+    curves = {line.get_color() for line in axes.lines if len(line.get_xdata()) > 9}
+    assert len(curves) >= 7
+    for text in axes.texts:
+        channels = np.array(to_rgb(text.get_color()))
         linear = np.where(
             channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
         )
@@ -174,19 +177,80 @@ def test_colors_stay_apart_and_names_can_be_read():
     ],
 )
 def test_what_cannot_be_drawn_is_refused_by_name(ask, said):
-    """Before a figure is made."""
     with pytest.raises((TypeError, ValueError), match=said):
         ask()
     assert not plt.get_fignums()
 
 
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_named_where_it_is_missing():
-    """In a fresh interpreter."""
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "import neyman as ny; from neyman.display.plots import figures as plots\n"
+        "import neyman as ny; from neyman.display import figures as plots\n"
         "try: plots.power(ny.Gaussian(1))\n"
         "except ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "figures need matplotlib: pip install 'neyman[release]'\n"
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def chart_of(marks, **more):
+    return ET.fromstring(chart(Axis(0, 10, "across"), Axis(0, 1, "up"), marks, title="t", **more))
+
+
+def words(root):
+    return [
+        (e.text or "", float(e.attrib["x"]), float(e.attrib["y"])) for e in root.iter(f"{SVG}text")
+    ]
+
+
+def test_ticks_are_round_numbers_or_powers_of_ten():
+    """Steps of 1, 2 or 5; powers on a logarithmic axis; what was given, as it was given."""
+    assert [t for _, t in Axis(0, 1).marks()] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert [v for v, _ in Axis(0, 10_000).marks()] == [0, 2000, 4000, 6000, 8000, 10_000]
+    assert [t for _, t in Axis(10, 10_000, log=True).marks()] == ["10", "100", "1000", "10000"]
+    assert Axis(0, 1, ticks=((0.5, "half"),)).marks() == ((0.5, "half"),)
+
+
+@pytest.mark.parametrize(("axis", "value"), [(Axis(2, 4), 3.0), (Axis(1, 100, log=True), 10.0)])
+def test_the_middle_of_an_axis(axis, value):
+    assert axis.share(value) == pytest.approx(0.5)
+
+
+def test_names_beside_lines_that_end_together_do_not_overlap():
+    ends = [0.5 + k * 1e-3 for k in range(7)]
+    root = chart_of([Line([(0, 0.2), (10, y)], f"name {k}") for k, y in enumerate(ends)])
+    places = {text: y for text, _, y in words(root) if text.startswith("name")}
+    heights = [places[f"name {k}"] for k in range(7)]
+    assert all(a - b >= 15.9 for a, b in pairwise(heights))
+    assert sum(heights) / 7 == pytest.approx(heights[3], abs=0.1)
+
+
+def test_names_stay_within_the_picture():
+    marks = [
+        Line([(0, 0.5), (10, 7.0)], "leaves"),
+        *(Line([(0, 0), (10, 0)], "low") for _ in "abc"),
+    ]
+    for _, x, y in words(chart_of(marks, width=500, height=300)):
+        assert 0 <= x <= 500
+        assert 0 <= y <= 300
+
+
+def test_words_are_escaped_and_nothing_is_loaded():
+    text = chart(
+        Axis(0, 1),
+        Axis(0, 1),
+        [
+            Line([(0, 0), (1, 1)], "<b>&"),
+            Note(0.5, 0.5, "a\nb", dot=True),
+            Area([(0, 0), (1, 0), (1, 1)]),
+        ],
+        title="<script>",
+        heading="h",
+    )
+    assert "<b>" not in text
+    assert "<script" not in text
+    assert not re.findall(r'(?:href|src|url)="?(?!#)', text.replace("url(#frame)", ""))
+    assert {"a", "b", "h", "<b>&"} <= {t for t, _, _ in words(ET.fromstring(text))}

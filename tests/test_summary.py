@@ -1,15 +1,19 @@
-"""Which tests are attacks, and what the summary says of them."""
+"""What a run prints: its attacks, and each skip with its reason, which CI refuses."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import machine
 from attacks import ATTACKS, attack_of, attempts, summary
 
 HERE = Path(__file__).parent
@@ -23,7 +27,6 @@ def report(nodeid: str, outcome: str, when: str = "call", **properties: int) -> 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_each_pattern_has_a_test(name: str):
-    """A test that is renamed does not leave its attack unnoticed."""
     for pattern in ATTACKS[name].tests:
         file, _, functions = pattern.partition("::")
         results = [
@@ -63,9 +66,6 @@ def test_an_attack_that_fails_and_one_that_was_skipped_are_in_the_summary():
     assert by_key["races for one budget"][-3:] == ["DOES", "NOT", "HOLD"]
     assert by_key["kills"] == ["1", "1", "0", "1", *ATTACKS["kills"].unit.split()]
     assert by_key["the samplers of noise"][:4] == ["0", "0", "0", "0"]
-
-
-def test_a_run_without_attacks_has_no_summary():
     assert summary([report("tests/test_docs.py::test_pages", "passed")]) == []
 
 
@@ -73,8 +73,79 @@ def test_attempts_add_up(request: pytest.FixtureRequest):
     add = attempts(request.node)
     add(3)
     add(4)
+    assert attack_of(request.node.nodeid) is None
     assert ("attempts", 7) in request.node.user_properties
 
 
-def test_a_test_that_is_no_attack_has_none():
-    assert attack_of("tests/test_attacks.py::test_attempts_add_up") is None
+TESTS = """
+import pytest
+import machine
+
+machine.NEEDS["nothing"] = machine.Need("a program that no machine has", "impossible", bool)
+machine.NEEDS["mount"] = machine.Need(machine.NEEDS["mount"].what, "as root", bool)
+
+@pytest.mark.needs("nothing")
+def test_marked():
+    raise AssertionError("this ran")
+
+@pytest.fixture
+def program():
+    machine.need("nothing")
+
+def test_by_its_fixture(program):
+    raise AssertionError("this ran")
+
+@pytest.mark.needs("mount")
+def test_that_mounts():
+    raise AssertionError("this ran")
+
+@pytest.mark.xfail(strict=True)
+def test_that_is_known_to_fail():
+    raise AssertionError
+"""
+
+
+def run(folder: Path, skips: str) -> tuple[int, str]:
+    """The exit code and the output of these tests, with the plugins of this folder."""
+    (folder / "test_these.py").write_text(TESTS)
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "NEYMAN_SKIPS": skips, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "test_these.py"],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_skips_are_counted_by_reason_and_the_run_succeeds(tmp_path: Path):
+    code, said = run(tmp_path, "")
+    assert code == 0, said
+    assert "skipped tests: 3" in said
+    assert "     2  needs a program that no machine has (impossible)" in said
+    assert f"     1  needs {machine.NEEDS['mount'].what}" in said
+
+
+def test_where_skips_are_refused_each_is_a_failure_except_a_forbidden_mount(tmp_path: Path):
+    code, said = run(tmp_path, "refuse")
+    assert code == 1, said
+    # Where CI is set, pytest's summary repeats each message, so the messages are counted above it.
+    errors, _, _ = said.partition("short test summary")
+    assert errors.count("NEYMAN_SKIPS=refuse does not allow this skip") == 2, said
+    assert "2 errors in" in said
+    assert "skipped tests: 1" in said
+    assert f"     1  needs {machine.NEEDS['mount'].what}" in said
+
+
+@pytest.mark.parametrize("name", machine.NEEDS)
+def test_each_need_is_had_or_skips_with_the_way_to_get_it(name: str):
+    if machine.has(name):
+        machine.need(name)
+    else:
+        with pytest.raises(pytest.skip.Exception, match=re.escape(machine.NEEDS[name].install)):
+            machine.need(name)
