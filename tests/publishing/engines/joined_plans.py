@@ -19,7 +19,6 @@ from neyman.publishing import (
     open_table,
     prepared_tables,
 )
-from neyman.publishing.engines.joins.joined_tables import check_tables
 from plain_engine import KEY, Plain, canonical
 
 ID = {"events": "person", "people": "id", "visits": "person"}
@@ -173,7 +172,6 @@ def counted(plan: Plan, data: dict, engine: str) -> dict:
     sources = arrow(plan, data)
     columns = columns_of(plan, {name: source.column_names for name, source in sources.items()})
     tables = {name: open_table(sources[name], engine, columns[name]) for name in sources}
-    check_tables(plan, tables)
     results: dict = {}
     with prepared_tables(plan, tables) as prepared:
         for own, rows in prepared:

@@ -37,14 +37,12 @@ from test_row_expressions import (
 )
 from test_row_expressions import TABLE as TABLE_OF_TEXTS
 from test_row_expressions import a_plan as expression_plan
-from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli.main import app
+from commands import answered, neyman
 from neyman.ledger import ChargedError, LedgerError
 from neyman.publishing import DataError, as_source, close_table, open_table, prepared, row_count
-from neyman.publishing.engines.backends import fetched
-from plain_engine import Plain, counted
+from plain_engine import Plain, counted, fetched
 
 TEXTS = [
     "a",
@@ -847,8 +845,7 @@ def test_a_first_plan_of_an_address_is_valid_and_runs_on_it(kind, request, tmp_p
         url = at(server, user="sentinel")
     else:
         url = {"duckdb": in_duckdb, "sqlite": in_sqlite}[kind](tmp_path)
-    done = CliRunner().invoke(app, ["plan", "init", url, "--out", "plan.toml"])
-    assert done.exit_code == 0, done.output
+    answered("plan", "init", url, "--out", "plan.toml")
     plan = ny.Plan.load("plan.toml")
     assert (plan.name, plan.table, plan.dataset) == ("people", "people", "people@1")
     text = (tmp_path / "plan.toml").read_text()
@@ -885,12 +882,11 @@ def test_an_address_that_will_not_do_is_refused_without_its_password(address, tm
         ny.check_data(small(), address)
     said.append(str(error.value))
     for command in (
-        ["plan", "init", address, "--out", str(tmp_path / "plan.toml")],
-        ["data", "check", str(tmp_path / "none.toml"), "--data", address],
+        ["plan", "init", address, "--out", tmp_path / "plan.toml"],
+        ["data", "check", tmp_path / "none.toml", "--data", address],
     ):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 2
-        said.append(done.output)
+        done = neyman(*command, cwd=tmp_path, check=2)
+        said.append(done.stdout + done.stderr)
     assert not (tmp_path / "plan.toml").exists()
     assert "cret" not in "".join(said)
     if "d%20b" in address:

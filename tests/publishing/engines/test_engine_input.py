@@ -15,8 +15,7 @@ from test_engine import small_plan
 
 from neyman.publishing import DataError, close_table, open_table, rehearse
 from neyman.publishing.engines import spark
-from neyman.publishing.engines.backends import fetched
-from plain_engine import counted
+from plain_engine import counted, fetched
 
 
 def write(path, **columns):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from neyman.publishing import Plan
-from plain_engine import counted
+from plain_engine import counted, fits
 
 KINDS = [("x", "-9"), ("x", "9"), ("y", "-9"), ("y", "0.5"), (None, "9")]
 VERSIONS = [
@@ -59,15 +59,8 @@ def table_of(rows):
 
 def moved(entry, difference):
     """Whether the cells that move fit into those of one of the shifts that the noise is for."""
-    away = [abs(int(cell)) for cell in difference if cell]
-    return any(
-        all(
-            sum(cell for cell, i in zip(away, spots, strict=True) if i == j) <= most
-            for j, most in enumerate(shift)
-        )
-        for shift in entry.shifts
-        for spots in itertools.product(range(len(shift)), repeat=len(away))
-    )
+    away = tuple(sorted((abs(int(cell)) for cell in difference if cell), reverse=True))
+    return any(fits(away, shift) for shift in entry.shifts)
 
 
 def entries(measures, neighboring):

@@ -25,9 +25,8 @@ from neyman.publishing import (
     measures_of,
     open_table,
 )
-from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.bounding import first_cells, first_rows
-from plain_engine import KEY, Plain, check, counted, discovered
+from plain_engine import KEY, Plain, check, counted, discovered, fetched
 from random_laws import is_small
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"]]

@@ -19,10 +19,9 @@ from test_engine import ONE, small_plan
 
 from each_engine import on_each
 from neyman.publishing import backend_of, close_table, open_table, square_unit
-from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.expressions import bin_of, scaled_integer, total
 from neyman.publishing.plan.query import range_in
-from plain_engine import check, counted
+from plain_engine import check, counted, fetched
 
 NAN, INF = float("nan"), float("inf")
 COLUMN = {"x": {"integer": True, "unknown": 4}, "g": {"keys": ["a", "b"]}}

@@ -15,23 +15,12 @@ import numpy as np
 from joined_plans import SCHEMAS, TAG, a_document, a_unit, counted, data_of, plain
 
 from neyman.publishing import Plan
+from plain_engine import fits
 
 PLANS = int(os.environ.get("NEYMAN_JOINED") or 0)
 FEW = {"duckdb": 6, "spark": 1}
 VERSIONS = 14
 EMPTY: dict = {name: [] for name in SCHEMAS}
-
-
-def fits(away: tuple[int, ...], room: tuple[int, ...]) -> bool:
-    """Whether cells that move fit into those of a shift, several in one or each by itself."""
-    if not away:
-        return True
-    first, *rest = away
-    return any(
-        size >= first and fits(tuple(rest), (*room[:i], size - first, *room[i + 1 :]))
-        for i, size in enumerate(room)
-        if size not in room[:i]
-    )
 
 
 def within(entry, difference: Iterable[int]) -> bool:

@@ -11,9 +11,7 @@ from test_filter_neighbors import fits
 
 import neyman as ny
 from neyman.publishing import Plan, PlanError, aggregate_cells, moved, open_table, prepared
-from neyman.publishing.plan.shifts import maximal
-from neyman.publishing.planning.missing_values import missing_values
-from plain_engine import check, counted
+from plain_engine import check, counted, maximal
 from random_laws import is_small
 
 QUERIES = [
@@ -222,30 +220,6 @@ def test_a_missing_number_drops_the_row_unless_a_number_replaces_it(given, repla
     queries = [query for query in QUERIES if query["name"] != "derived"]
     result = counted(a_plan(queries, {**COLUMNS, "x": {"integer": True, **given}}), TABLE)
     assert result["mean", "all", "count"] == [rows]
-
-
-def test_each_query_says_what_happens_to_missing_values_and_how_numbers_are_rounded():
-    plan = a_plan(columns={**COLUMNS, "y": {"decimals": 1, "unknown": "0.5"}})
-    said = {query.name: missing_values(plan, query) for query in plan.queries}
-    integers = "Numbers in 'x' are rounded down to whole numbers."
-    both = f"{integers} Numbers in 'y' are rounded down to 1 decimal."
-    assert said["mean"] == f"Rows without a number in 'x' take no part. {integers}"
-    assert said["sum"] == f"Rows without a number in 'x' add nothing. {integers}"
-    assert said["ratio"] == (
-        "Rows without a number in 'x' add nothing to the numerator. "
-        "Rows without a number in 'y' count as 0.5, which the clip moves to 1. "
-        f"{both}"
-    )
-    assert said["both"] == (
-        "Only rows with a number in 'x' take part. "
-        "Rows without a number in 'y' count as 0.5, which the clip moves to 1. "
-        f"{both}"
-    )
-    assert said["rows"] is None
-    full = a_plan()
-    assert missing_values(full, full.query("both")) == (
-        f"Only rows with a number in 'x' and 'y' take part. {both}"
-    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from neyman import Session, throwaway
 from neyman.publishing import Plan, PlanError, columns_read, open_table, prepared
-from neyman.publishing.engines.backends import fetched
+from plain_engine import fetched
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 

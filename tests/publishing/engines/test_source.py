@@ -37,7 +37,6 @@ from neyman.publishing import (
     with_plain_texts,
 )
 from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.data_schema import columns_needed
 from plain_engine import KEY, aggregate, counted
 from random_laws import examples
 
@@ -62,7 +61,7 @@ def a_plan(keys=("a", "b"), query=HISTOGRAM, columns=None, **unit) -> Plan:
 
 def counts(plan, source, table="q", measure="count"):
     schema = open_table(source, rows=False)
-    columns = columns_needed(plan, list(schema.columns))
+    columns = columns_read(plan, list(schema.columns))
     check_schema(plan, schema)
     rehearse(plan, schema)
     result = aggregate(plan, open_table(source, columns=columns or None))

@@ -23,8 +23,7 @@ from neyman.publishing import (
     open_table,
     prepared,
 )
-from neyman.publishing.plan.shifts import maximal
-from plain_engine import KEY
+from plain_engine import KEY, maximal
 from random_laws import is_small
 
 PLACES = [["US", "S", "x"], ["US", "S", "y"], ["US", "T", "x"], ["CA", "U", "x"]]

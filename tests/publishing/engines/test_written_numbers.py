@@ -18,26 +18,20 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import neyman as ny
+from commands import answered
 from neyman import Ledger
-from neyman.cli.main import app
 from neyman.publishing import (
     DataError,
     PlanError,
     Source,
     SourcePart,
-    backend_of,
     close_table,
     open_table,
     prepared_tables,
-    with_plain_texts,
 )
-from neyman.publishing.engines import csv_reader
-from neyman.publishing.engines.backends import fetched
-from neyman.publishing.engines.expressions import integer_of
-from plain_engine import aggregate
+from plain_engine import aggregate, fetched
 from plans import SMALL, release
 from random_laws import examples
 
@@ -177,15 +171,18 @@ DAYS = [
 
 def numbers_on(source, texts, engine="duckdb", url=None):
     """The hundredths that a plan with these marks reads in each text."""
-    plan = formed(source)
+    plan = ny.Plan.from_dict({
+        **SMALL, "schema": 2, "source": source, "columns": {"x": {"decimals": 2, "parse": True}},
+        "derive": {"read": {"expression": "x", "range": [-MOST // 100, MOST // 100]}},
+        "query": [{"name": "q", "measure": "sum", "column": "read", "clip": [0, 1], "share": 1}],
+    })  # fmt: skip
     data = url or pa.table({"i": range(len(texts)), "x": pa.array(texts, pa.string())})
     table = open_table(data, engine)
-    with with_plain_texts(plan, table) as rows:
-        answer = fetched(rows.select("i", x=integer_of(rows["x"], backend_of(rows), 2))).to_pylist()
+    with prepared_tables(plan, {"people": table}) as ((_, rows),):
+        answer = fetched(rows.select("i", "read")).to_pylist()
     close_table(table)
-    numbers = {row["i"]: row["x"] for row in answer}
-    bounded = {i: n and min(max(n, -MOST), MOST) for i, n in numbers.items()}
-    return [bounded[i] for i in range(len(texts))]
+    numbers = {row["i"]: row["read"] for row in answer}
+    return [numbers[i] for i in range(len(texts))]
 
 
 @pytest.mark.parametrize("marks", NUMBER_MARKS, ids=str)
@@ -465,8 +462,9 @@ def test_marks_go_with_any_source_and_a_delimiter_with_csv_files_alone(tmp_path)
     assert "leave delimiter, encoding, and compression out of [source]" in str(caught.value)
     (tmp_path / "a.tsv").write_text("x\tn\n1,5\t2\n")
     marks = SourcePart(decimal=",")
-    read = csv_reader.read_csv(str(tmp_path / "a.tsv"), source=marks).to_pylist()
-    assert read == [{"x": "1,5", "n": "2"}]
+    assert fetched(open_table(str(tmp_path / "a.tsv"), csv=marks)).to_pylist() == [
+        {"x": "1,5", "n": "2"}
+    ]
 
 
 # ---- a European file ---------------------------------------------------------------------------
@@ -616,10 +614,7 @@ def test_a_check_says_in_words_what_to_declare(tmp_path):
         ),
     ):
         (tmp_path / "plan.toml").write_text(CHECKED.replace('";" }', f'";"{more} }}'))
-        command = ["data", "check", str(tmp_path / "plan.toml"), "--data", data]
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == 0, result.output
-        output = " ".join(result.output.split())
+        output = " ".join(answered("data", "check", tmp_path / "plan.toml", "--data", data).split())
         assert [said for said in words if said not in output] == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import neyman as ny
 from neyman.publishing import Plan, moved, usual
-from neyman.publishing.plan.shifts import maximal
+from plain_engine import maximal
 
 DROPS = {
     "schema": 2,
