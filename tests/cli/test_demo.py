@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from neyman import Ledger
+from neyman import Ledger, Plan
 from neyman.cli.demo import demonstration as demo
 from neyman.cli.demo import midwest
 from neyman.cli.demo.midwest import PEOPLE
@@ -53,6 +53,12 @@ def test_the_demo_again_finds_its_release_and_keeps_an_edited_plan(small):
     assert plan.read_text() == mine
     assert demo.edited(small)
     assert len(Ledger(small / "ledger.db").entries("midwest-1990@1")) == 1
+
+
+def test_the_demo_keeps_its_hash(tmp_path):
+    assert Plan.load(midwest.write_plan(tmp_path)).hash == (
+        "sha256:4a40ba32622c53469a5e992ef8baa220473c6f370f5cca11f35b0a2bd12bf938"
+    )
 
 
 @pytest.fixture(scope="module")

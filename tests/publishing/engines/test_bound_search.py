@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -32,11 +33,8 @@ from neyman.publishing import (
     moved,
     open_table,
     search_notes,
+    verify,
 )
-from neyman.publishing.plan.clip_search import edges_of
-from neyman.publishing.plan.scenarios import moved_most
-from neyman.publishing.release.clip_tables import searches
-from neyman.publishing.release.verify import verify
 from plain_engine import KEY
 
 COLUMNS = {"sex": ny.keys(["f", "m"]), "pay": {"integer": True}}
@@ -72,6 +70,19 @@ def released(tmp_path, plan, data, **more):
     return ny.run(plan, data, ledger, tmp_path / "out", **{"pages": {}, **more})
 
 
+def searches(tables):
+    """The search for each clip and for the rows, by the names that bounds have."""
+    by_query = {form.query.name: form.query.search for form in tables}
+    by_query["unit-rows"] = tables[0].plan.unit.search
+    return {name: search for name, search in by_query.items() if search}
+
+
+def edges_of(most, signed):
+    """The edges of cells that end at powers of two: [0, 1], (1, 2], (2, 4], and their mirrors."""
+    left = [-(2**j) for j in reversed(range(most + 1))] if signed else [0]
+    return (*left, 2, *(2**j + 1 for j in range(1, most + 1)))
+
+
 # The rule
 
 
@@ -79,7 +90,7 @@ def released(tmp_path, plan, data, **more):
 def test_each_value_is_in_the_cell_of_the_least_candidate_that_holds_it(signed):
     """By the edges of the histogram, for every value near them."""
     search = ClipSearch("h", Fraction(1, 10), Fraction(1, 100), signed, 6)
-    edges = edges_of(search)
+    edges = edges_of(6, signed)
     for value in range(-64 if signed else 0, 65):
         counts = [0] * (len(edges) - 1)
         counts[int(np.searchsorted(edges, value, side="right")) - 1] = 10**6
@@ -155,10 +166,7 @@ def test_scenarios_cover_every_number_of_rows(neighboring):
     tables = forms(plan, plan.calibrated())
     clips = dict.fromkeys(searches(tables), (0, 8))
     for attribute in ("sex", "pay"):
-        claimed = {
-            (entry.query, entry.measure): entry.squared / entry.sigma_squared(plan.scale)
-            for entry in moved_most(plan, (attribute,), None)
-        }
+        own = {(e.query, e.measure): s for e, s in plan.calibrated()}
         actual: dict[Any, list[Fraction]] = {}
         for rows in (2**j for j in range(10)):
             bounded = forms_with(tables, {**clips, "unit-rows": (0, rows)})
@@ -166,16 +174,11 @@ def test_scenarios_cover_every_number_of_rows(neighboring):
             for entry in moved(bounded[0].plan, (attribute,)):
                 table = (entry.query, entry.measure)
                 actual.setdefault(table, []).append(entry.squared / noise[table])
-        assert actual.keys() == claimed.keys()
-        for table, ratios in actual.items():
-            own = {(e.query, e.measure): s for e, s in plan.calibrated()}[table]
-            squared = next(
-                e.squared
-                for e in moved_most(plan, (attribute,), None)
-                if (e.query, e.measure) == table
-            )
-            # A squared shift is a whole number: it is rounded up.
-            assert squared - 1 < max(ratios) * own <= squared
+        # A squared shift is a whole number: it is rounded up.
+        largest = [
+            math.ceil(max(ratios) * own[table]) / own[table] for table, ratios in actual.items()
+        ]
+        assert plan.concerning(attribute).rho() == sum(largest) / 2
 
 
 VERSIONS = [
@@ -230,7 +233,7 @@ def small(neighboring):
     )  # fmt: skip
     search = ClipSearch("sum-clip", Fraction(1, 3), Fraction(1, 4), False, MOST)
     histogram, main = plan.queries
-    histogram = replace(histogram, bins=edges_of(search))
+    histogram = replace(histogram, bins=edges_of(MOST, False))
     return plan.changed(queries=(histogram, replace(main, clip=(0, 2**MOST), search=search)))
 
 

@@ -14,7 +14,6 @@ import pytest
 from test_engine import small_plan
 
 from neyman.publishing import DataError, close_table, open_table, rehearse
-from neyman.publishing.engines import spark
 from plain_engine import counted, fetched
 
 
@@ -163,22 +162,6 @@ def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):
                 open_table(path, engine)
         else:
             assert fetched(open_table(path, engine)).num_rows == 1
-
-
-def test_a_table_on_a_spark_session_with_other_settings_is_refused(spark_running):
-    """Without ANSI casts, with another time zone or names without case, answers would differ."""
-    connection = spark.connect()
-    session = connection._session
-    session.createDataFrame(pa.table({"sex": [1, 0]})).createOrReplaceTempView("mine")
-    table = connection.table("mine")
-    assert counted(small_plan(), table, "spark")["q", "all", "count"] == [1, 1, 0]
-    session.conf.set("spark.sql.ansi.enabled", "false")
-    with pytest.raises(DataError, match=r"spark\.sql\.ansi\.enabled = true"):
-        open_table(table, "spark")
-    with pytest.raises(DataError, match="duckdb"):
-        open_table(table)
-    with pytest.raises(DataError, match="spark"):
-        open_table(open_table(pa.table({"sex": [1]})), "spark")
 
 
 def test_types_that_no_plan_uses_stop_nothing_where_they_are_not_needed(engine, tmp_path):

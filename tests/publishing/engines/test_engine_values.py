@@ -5,8 +5,12 @@ that the answer here is the same, or that a plan cannot get there.
 """
 
 import ast
+import base64
 import inspect
+import logging
 import math
+import re
+import secrets
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,10 +22,19 @@ from hypothesis import strategies as st
 from test_engine import ONE, small_plan
 
 from each_engine import on_each
-from neyman.publishing import backend_of, close_table, open_table, square_unit
+from neyman.publishing import (
+    aggregate_cells,
+    backend_of,
+    close_table,
+    key_bytes,
+    open_table,
+    square_unit,
+)
+from neyman.publishing.engines.aggregate import _summand
+from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.expressions import bin_of, scaled_integer, total
 from neyman.publishing.plan.query import range_in
-from plain_engine import check, counted, fetched
+from plain_engine import KEY, check, counted, fetched, number
 
 NAN, INF = float("nan"), float("inf")
 COLUMN = {"x": {"integer": True, "unknown": 4}, "g": {"keys": ["a", "b"]}}
@@ -275,8 +288,6 @@ def read(engine, array, decimals, low, high, unknown=7):
 
 
 def same(engine, array, values, decimals, low, high):
-    from plain_engine import number
-
     right = [number(value, decimals, low, high, 7) for value in values]
     assert read(engine, array, decimals, low, high) == right
 
@@ -336,8 +347,6 @@ WIDE = [(-(2**31), 2**31), (0, 10**8), (-(10**8), 10**8), (8400, 154_400), (0, 9
 @pytest.mark.parametrize("clip", WIDE)
 def test_squares_of_wide_clips_are_rounded_to_their_unit_without_overflow(engine, clip):
     """At the default most_rows, the squares of all rows stay below 2^62."""
-    from neyman.publishing.engines.aggregate import _summand
-
     low, high = clip
     values = sorted({low, low + 1, -1, 0, 3, (low + high) // 2, high - 1, high} | {2**30 - 7})
     values = [value for value in values if low <= value <= high]
@@ -354,8 +363,6 @@ def test_squares_of_wide_clips_are_rounded_to_their_unit_without_overflow(engine
 
 def test_most_cells_of_a_wide_histogram_take_no_memory(engine):
     """A table of 10^7 cells with rows in three holds three numbers."""
-    from neyman.publishing import aggregate_cells
-
     keys = {f"k{i}": {"keys": list(range(1000))} for i in range(2)}
     query = [{"name": "h", "measure": "count", "by": list(keys), "share": 1}]
     source = pa.table({"k0": [1, 999, 0, 0, 5000], "k1": [7, 999, 0, 0, 1]})
@@ -377,3 +384,63 @@ def test_edges_of_uneven_width_find_their_bin(engine):
     result = fetched(table.select("x", b=bin_of(table["x"], edges)))
     right = (np.searchsorted(edges, result["x"].to_numpy(), "right") - 1).tolist()
     assert result["b"].to_pylist() == right
+
+
+# The choice of rows
+
+
+def shown(rows, engine):
+    """All that an engine tells of how it will run a query."""
+    backend = rows.get_backend()
+    if engine == "duckdb":
+        sql = str(backend.compile(rows))
+        answers = [
+            backend.con.execute(f"explain {how} {sql}").fetchall() for how in ("", "analyze")
+        ]
+        return f"{sql} {answers}"
+    frame = backend._session.sql(backend.compile(rows))
+    modes = ("simple", "extended", "codegen", "cost", "formatted")
+    if "connect" in type(frame).__module__:
+        return f"{backend.compile(rows)} {[frame._explain_string(mode=mode) for mode in modes]}"
+    plan = frame._jdf.queryExecution()
+    frame.collect()
+    answers = [frame._sc._jvm.PythonSQLUtils.explainString(plan, mode) for mode in modes]
+    return f"{backend.compile(rows)} {answers} {plan.toString()} {frame._jdf.toString()}"
+
+
+def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
+    """Neither what an engine explains, at any level, nor what is logged shows the key."""
+    key = secrets.token_bytes(18)
+    text = base64.b64encode(key).decode()
+    answers = [text[:8], text, key.hex(), repr(key)]
+    caplog.set_level(logging.DEBUG)
+    table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
+    with backend_of(table).secret(key) as secret:
+        rows = first_rows(table, ["code"], 1, secret, 0)
+        fetched(rows)
+        text = shown(rows, engine) + repr(rows) + repr(secret.op())
+    captured = capfd.readouterr()
+    text += caplog.text + captured.out + captured.err
+    assert "sha" in text.lower()
+    assert not any(form in text for form in answers)
+    backend = table.get_backend()
+    if engine == "duckdb":
+        left = backend.con.execute("show tables").fetchall()
+    else:
+        left = [view.name for view in backend._session.catalog.listTables()]
+    assert "people" in str(left)
+    assert "neyman_" not in str(left)
+
+
+def test_spark_moves_the_rows_of_a_unit_once(spark_running):
+    """Its plan has shuffles by the unit alone, and then by the cell, whatever bounds there are."""
+    source = pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3], "n": [1, 1, 2]})
+    table = open_table(source, "spark")
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
+    with backend_of(table).secret(KEY) as key:
+        rows = first_cells(table, ["code", "n"], 2, key, 1, ["code"])
+        rows = first_rows(rows, ["code", "n"], 1, key, 2, ["code"])
+        text = shown(rows.group_by("code").aggregate(rows=rows.count()), "spark")
+    shuffles = re.findall(r"Exchange hashpartitioning\((.*?), \d+\)", text)
+    assert {re.sub(r"#\d+L?", "", columns) for columns in shuffles} == {"unit", "code"}

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import gc
-import itertools
 import re
 import sqlite3
 import stat
@@ -20,7 +19,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_engine import small_plan
 
@@ -36,9 +34,7 @@ from neyman.publishing import (
     rehearse,
     with_plain_texts,
 )
-from neyman.publishing.engines import csv_reader as lines
 from plain_engine import KEY, aggregate, counted
-from random_laws import examples
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
 SECRET = "Mallory Secret"
@@ -78,6 +74,14 @@ def people(tmp_path):
     return write
 
 
+LINES = st.lists(
+    st.sampled_from(
+        [b"", b",", b'"', b'""', b"a", b"b", b"\r", b"\xff", b"\x00", b'"a"', b",a", b"\xef\xbb"]
+    ),
+    max_size=8,
+).map(b"".join)
+
+
 def test_one_more_line_with_a_stray_quote_moves_no_other_row(people):
     rows = b"".join(b"%d,a\n" % i for i in range(1000))
     single = b'id,race\n9,"a\n' + rows
@@ -94,60 +98,6 @@ def test_a_carriage_return_within_a_line_costs_that_line_with_and_without_quotes
         rest = counts(a_plan(), people(b"id,race\n1,b\n" + other))
         for line in (b"7\r7,a\n", b"7,\ra\n", b"\r7,a\n", b"7,a\r\r\n", b'"7\r",a\n'):
             assert counts(a_plan(), people(b"id,race\n1,b\n" + line + other)) == rest, line
-
-
-LINES = st.lists(
-    st.sampled_from(
-        [b"", b",", b'"', b'""', b"a", b"b", b"\r", b"\xff", b"\x00", b'"a"', b",a", b"\xef\xbb"]
-    ),
-    max_size=8,
-).map(b"".join)
-
-
-@settings(max_examples=examples(300))
-@given(st.lists(LINES, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 3))
-def test_a_file_has_the_rows_of_its_lines_each_read_alone(tmp_path_factory, some, end, width):
-    folder = tmp_path_factory.mktemp("data")
-    header = b",".join([b"x", b"y", b"z"][:width]) + b"\n"
-
-    def read(content: bytes) -> list[dict]:
-        (folder / "f.csv").write_bytes(header + content)
-        return lines.read_csv(str(folder / "f.csv")).to_pylist()
-
-    alone = [read(line + end) for line in some]
-    assert all(len(rows) <= 1 for rows in alone)
-    together = read(b"".join(line + end for line in some))
-    key = lambda row: str(sorted(row.items()))  # noqa: E731 - one use
-    assert sorted(together, key=key) == sorted(itertools.chain(*alone), key=key)
-
-
-PLAIN = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=4)
-LIKELY = st.sampled_from(['"', '""', ",", 'a"b', "a,b", '","', " ", "é"])
-
-
-@settings(max_examples=examples(200))
-@given(st.lists(st.lists(PLAIN | LIKELY, min_size=3, max_size=3)), st.booleans())
-def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
-    path = tmp_path_factory.mktemp("data") / "f.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL)
-        writer.writerow(["x", "y", "z"])
-        writer.writerows(rows)
-    results = [tuple(row.values()) for row in lines.read_csv(str(path)).to_pylist()]
-    right = [tuple(value or None for value in row) for row in rows]
-    key = lambda row: [value or "" for value in row]  # noqa: E731 - one use
-    assert sorted(results, key=key) == sorted(right, key=key)
-
-
-@pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
-def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped(
-    people, monkeypatch, long
-):
-    content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
-    for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
-        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
-        assert counts(a_plan(), people(content)) == [3, 1], size
 
 
 def test_text_that_is_no_utf8_is_an_unknown_key_of_its_own_row(people):
@@ -231,11 +181,6 @@ def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(peop
             counts(a_plan(), people(content))
         assert SECRET not in str(caught.value)
         assert "\\x" not in str(caught.value)
-
-
-def test_only_the_first_line_of_a_csv_file_is_read_for_its_schema(people, monkeypatch):
-    monkeypatch.setattr(lines, "blocks", lambda file: pytest.fail("rows were read"))
-    assert open_table(people(b"id,race\n1,a\n"), rows=False).columns == ("id", "race")
 
 
 def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source(people, tmp_path):

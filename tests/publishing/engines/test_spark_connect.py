@@ -7,6 +7,7 @@ import ibis
 import pyarrow as pa
 import pytest
 from test_databases import ROWS, a_plan, in_parquet, ledger, small, spent, twice, wide
+from test_engine import small_plan as of_sex
 
 import neyman as ny
 from neyman.publishing import DataError, close_table, open_table
@@ -86,3 +87,19 @@ def test_a_time_limit_of_the_caller_is_not_taken_for_a_fault_of_the_server(monke
     monkeypatch.setattr(pytest.importorskip("grpc"), "channel_ready_future", late)
     with pytest.raises(TimeoutError, match="the caller's"):
         spark.connect(master="sc://127.0.0.1:1")
+
+
+def test_a_table_on_a_spark_session_with_other_settings_is_refused(spark_running):
+    """Without ANSI casts, with another time zone or names without case, answers would differ."""
+    connection = spark.connect()
+    session = connection._session
+    session.createDataFrame(pa.table({"sex": [1, 0]})).createOrReplaceTempView("mine")
+    table = connection.table("mine")
+    assert counted(of_sex(), table, "spark")["q", "all", "count"] == [1, 1, 0]
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    with pytest.raises(DataError, match=r"spark\.sql\.ansi\.enabled = true"):
+        open_table(table, "spark")
+    with pytest.raises(DataError, match="duckdb"):
+        open_table(table)
+    with pytest.raises(DataError, match="spark"):
+        open_table(open_table(pa.table({"sex": [1]})), "spark")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from decimal import Decimal
 from fractions import Fraction
 
+import pyarrow as pa
 import pytest
 
+import neyman as ny
+from commands import answered
 from neyman import Bound
 from neyman.accounting import AtMost, Zcdp, budget_of, within_limit
-from neyman.accounting.semantics.budget import Approximate
-from neyman.cli.calibrate_command import at_guarantee
-from neyman.display.explorer.plan_desk import Opened, PlanDesk
-from neyman.display.report.risk_section import vocabularies
-from neyman.publishing import Plan, PlanError, guarantee
-from neyman.publishing.release.receipt import draft
+from neyman.display import page
+from neyman.publishing import Plan, PlanError, guarantee, toml_text
 
 BUDGETS = [
     ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),
@@ -60,11 +60,13 @@ def printed(page):
 
 
 @pytest.mark.parametrize(("budget", "measure", "number"), BUDGETS)
-def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number):
+def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number, tmp_path):
     """The row of the budget's own measure has the budget's digits."""
-    plan = plan_of(budget)
-    receipt = draft(plan, plan.calibrated(), "zcdp")
-    assert printed(str(vocabularies(receipt)))[measure] == number
+    ledger = ny.throwaway(10)
+    ledger.register("d@1", protects="person", neighboring="replace-one", rows=1)
+    rows = pa.table({"race": ["a"], "age": [1]})
+    release = ny.run(plan_of(budget), rows, ledger, tmp_path / "out", pages={"page.html": page})
+    assert printed((release.folder / "page.html").read_text())[measure] == number
 
 
 def test_the_limit_holds_for_larger_deltas_and_stricter_levels_too():
@@ -86,25 +88,13 @@ def test_a_budget_proves_nothing_about_a_release_with_less_noise():
     assert guarantee(loud, plan).to_dict()["epsilon"][1]["lower"] > 3
 
 
-def test_calibrate_and_the_explorer_print_the_limit_that_was_chosen():
+def test_calibrate_prints_the_limit_that_was_chosen(tmp_path):
     """At its own budget a plan has epsilon 3, not 3.0000003."""
-    budget = {"epsilon": 3, "delta": Decimal("1e-6")}
-    plan = plan_of(budget)
-    assert at_guarantee(plan, {"epsilon": 3, "delta": "1e-6"}).point.epsilon <= 3
-    desk = PlanDesk(Opened("plan.toml", plan=plan))
-    question = {"about": "plan", "level": 0.05, "prior": 0.01, "delta": 1e-6}
-    assert printed_epsilon(desk, question) == "3"
-    assert desk.guarantee(question).epsilon(1e-6) <= 3
-    assert desk.profile(question).curve.x <= 3
-    other = {**question, "rho": float(1 / plan.scale) * 1.1}
-    assert float(printed_epsilon(desk, other)) > 3
-    assert desk.guarantee(other).tradeoff.epsilon(1e-6).lower > 3
-
-
-def printed_epsilon(desk, question):
-    """The figure of the page."""
-    (figure,) = [f for name, f, _ in desk.risk(question).figures if name.startswith("Epsilon")]
-    return figure
+    plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
+    (tmp_path / "plan.toml").write_text(toml_text(plan.canonical()))
+    terms = ("--epsilon", "3", "--delta", "1e-6", "--json")
+    said = json.loads(answered("calibrate", tmp_path / "plan.toml", *terms))
+    assert said["epsilon"] <= 3
 
 
 NUMBERS = [Fraction("1.1"), Fraction("0.1"), Fraction(1, 3), Fraction(2, 3), Fraction(3)]
@@ -134,7 +124,7 @@ def test_a_number_that_a_budget_proves_is_the_next_float_above_it(number):
 def test_a_budget_proves_an_epsilon_and_a_power_on_its_own_side_only():
     wide = Bound(0.0, 50.0, "upper", "x")
     for delta in (Fraction("1e-6"), Fraction(1, 10**7), Fraction(1, 3)):
-        budget = Approximate(Fraction(3), delta)
+        budget = budget_of({"epsilon": Fraction(3), "delta": delta})
         near = float(delta)
         floor = near if near <= delta else math.nextafter(near, 0)
         assert within_limit(budget, "epsilon", wide, floor).upper == 3
