@@ -401,6 +401,12 @@ def fits(away, room):
     )
 
 
+def moves(shifts, difference):
+    """Whether the cells that move fit into those of one of the shifts."""
+    away = tuple(sorted((abs(int(cell)) for cell in difference if cell), reverse=True))
+    return any(fits(away, shift) for shift in shifts)
+
+
 def maximal(shifts):
     """The shifts, sorted downward, that fit into no other one; largest norm first."""
     result = []

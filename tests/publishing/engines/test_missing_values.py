@@ -7,11 +7,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_filter_neighbors import fits
 
 import neyman as ny
 from neyman.publishing import Plan, PlanError, aggregate_cells, moved, open_table, prepared
-from plain_engine import check, counted, maximal
+from plain_engine import check, counted, maximal, moves
 from random_laws import is_small
 
 QUERIES = [
@@ -162,7 +161,7 @@ def test_no_neighbor_is_further_apart_than_declared_and_some_is_as_far(by):
             if entry.measure != "rank":
                 key = entry.query, entry.level, entry.measure
                 largest = max(sum(c * c for c in one) for one in maximal(differences[key]))
-                assert all(fits(entry.shifts, one) for one in differences[key]), key
+                assert all(moves(entry.shifts, one) for one in differences[key]), key
                 assert largest == entry.squared or (entry.query == "rows" and not by), key
 
 
@@ -179,7 +178,7 @@ def test_a_record_that_differs_in_one_attribute_moves_no_table_further_than_decl
                 continue
             for key, cells in versions[i].items():
                 difference = cells - versions[j][key]
-                assert fits(declared.get(key, ((),)), difference), (attribute, key)
+                assert moves(declared.get(key, ((),)), difference), (attribute, key)
                 reached |= {key[:1] + key[2:]} if np.any(difference) else set()
         assert reached == {(entry.query, entry.measure) for entry in moved(plan, (attribute,))}
         if attribute == "x":
