@@ -33,15 +33,12 @@ def count(source, engine="duckdb"):
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("data[1].parquet", "data1.parquet"),
-        ("data*.parquet", "data12.parquet"),
-        ("data?.parquet", "data1.parquet"),
-        ("data{1,2}.parquet", "data1.parquet"),
-        ("[d]ata[!x].parquet", "data1.parquet"),
-        ("**.parquet", "data1.parquet"),
+        ("data[1].parquet", "data1.parquet"), ("data*.parquet", "data12.parquet"),
+        ("data?.parquet", "data1.parquet"), ("data{1,2}.parquet", "data1.parquet"),
+        ("[d]ata[!x].parquet", "data1.parquet"), ("**.parquet", "data1.parquet"),
         ("data%31 #1?x=.parquet", "data1.parquet"),
     ],
-)
+)  # fmt: skip
 def test_a_file_whose_name_is_a_pattern_is_read_and_no_other(engine, tmp_path, name, other):
     path = people(tmp_path / name, 10, 1)
     people(tmp_path / other, 5, 50)
@@ -328,12 +325,9 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
         "except DataError as error: print(error)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
         env={**os.environ, "JAVA_HOME": str(tmp_path)},
-    )
+    )  # fmt: skip
     assert "needs Java 17" in result.stdout
     assert "UnsupportedClassVersionError: too old" in result.stdout
     assert result.stderr == ""
@@ -352,15 +346,10 @@ def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):
 
 def test_types_that_no_plan_uses_stop_nothing_where_they_are_not_needed(engine, tmp_path):
     """Times, lists and structures may stand beside what is counted."""
-    odd = pa.table(
-        {
-            "sex": [1],
-            "at": pa.array([10**18], pa.timestamp("ns", "UTC")),
-            "time": pa.array([1], pa.time64("us")),
-            "list": [[1]],
-            "struct": [{"a": 1}],
-        }
-    )
+    odd = pa.table({
+        "sex": [1], "at": pa.array([10**18], pa.timestamp("ns", "UTC")),
+        "time": pa.array([1], pa.time64("us")), "list": [[1]], "struct": [{"a": 1}],
+    })  # fmt: skip
     pq.write_table(odd, tmp_path / "a.parquet")
     plan = small_plan()
     assert counted(plan, tmp_path / "a.parquet", engine)["q", "all", "count"] == [0, 1, 0]

@@ -72,44 +72,23 @@ IDS = ["p", "P", "p ", "é", "e\u0301", "", None, "q", "q"]
 
 def _row(i):
     return {
-        "id": IDS[i % len(IDS)],
-        "s": TEXTS[i % len(TEXTS)],
-        "t": NUMBERS[i % len(NUMBERS)],
-        "day": DAYS[i % len(DAYS)],
-        "f": FLOATS[i % len(FLOATS)],
-        "n": INTEGERS[i % len(INTEGERS)],
-        "d": DECIMALS[i % len(DECIMALS)],
-        "b": [True, False, None][i % 3],
-    }
+        "id": IDS[i % len(IDS)], "s": TEXTS[i % len(TEXTS)], "t": NUMBERS[i % len(NUMBERS)],
+        "day": DAYS[i % len(DAYS)], "f": FLOATS[i % len(FLOATS)], "n": INTEGERS[i % len(INTEGERS)],
+        "d": DECIMALS[i % len(DECIMALS)], "b": [True, False, None][i % 3],
+    }  # fmt: skip
 
 
 ROWS = [_row(i) for i in range(200)]
 TYPES = {
-    "id": pa.string(),
-    "s": pa.string(),
-    "t": pa.string(),
-    "day": pa.date32(),
-    "f": pa.float64(),
-    "n": pa.int64(),
-    "d": pa.decimal128(38, 3),
-    "b": pa.bool_(),
-}
+    "id": pa.string(), "s": pa.string(), "t": pa.string(), "day": pa.date32(), "f": pa.float64(),
+    "n": pa.int64(), "d": pa.decimal128(38, 3), "b": pa.bool_(),
+}  # fmt: skip
 TABLE = pa.table({name: pa.array([r[name] for r in ROWS], kind) for name, kind in TYPES.items()})
 PG_TYPES = {
-    "id": "varchar(9) COLLATE folding",
-    "s": "text COLLATE folding",
-    "t": "text",
-    "day": "date",
-    "f": "float8",
-    "n": "bigint",
-    "d": "numeric(38,3)",
-    "b": "boolean",
-    "at": "timestamp",
-    "code": "char(4)",
-    "free": "numeric",
-    "mood": "mood",
-    "raw": "bytea",
-}
+    "id": "varchar(9) COLLATE folding", "s": "text COLLATE folding", "t": "text", "day": "date",
+    "f": "float8", "n": "bigint", "d": "numeric(38,3)", "b": "boolean", "at": "timestamp",
+    "code": "char(4)", "free": "numeric", "mood": "mood", "raw": "bytea",
+}  # fmt: skip
 
 
 def a_plan(bounded=False):
@@ -132,16 +111,12 @@ def a_plan(bounded=False):
         for name, name2 in [(name, f"{name}2") for name, _ in sums]
     ]  # fmt: skip
     columns = {
-        "s": {"keys": keys["s"]},
-        "t": {"keys": keys["t"]},
-        "b": {"keys": [True, False]},
+        "s": {"keys": keys["s"]}, "t": {"keys": keys["t"]}, "b": {"keys": [True, False]},
         "day": {"keys": [d.isoformat().rjust(10, "0") for d in DAYS if d]},
-        "w": {"keys": [0, 1, -7]},
-        "n2": {"integer": True, "unknown": 0},
-        "f2": {"decimals": 2},
+        "w": {"keys": [0, 1, -7]}, "n2": {"integer": True, "unknown": 0}, "f2": {"decimals": 2},
         "d2": {"decimals": 2, "unknown": "0.5"},
         "t2": {"decimals": 2, "unknown": -3, "parse": True},
-    }
+    }  # fmt: skip
     unit = {"id": "id", "rows": 3} if bounded else {}
     return ny.Plan.from_dict({
         "schema": 2, "name": "t", "dataset": "t@1", "table": "people",
@@ -268,14 +243,10 @@ def right():
 @pytest.mark.parametrize(
     ("kind", "bounded"),
     [
-        ("parquet", False),
-        ("duckdb", False),
-        ("sqlite", False),
-        ("postgres", False),
-        ("duckdb", True),
-        ("postgres", True),
+        ("parquet", False), ("duckdb", False), ("sqlite", False), ("postgres", False),
+        ("duckdb", True), ("postgres", True),
     ],
-)
+)  # fmt: skip
 def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, request, tmp_path):
     """NULL, NaN, infinities, -0, big numbers, odd text, and collations change no cell."""
     source = source_of(kind, request, tmp_path)

@@ -74,15 +74,10 @@ def _fits(away, shift) -> bool:
 @pytest.mark.parametrize(
     ("groups", "cells", "rows", "most_groups", "in_a_group"),
     [
-        (1, 2, 1, None, None),
-        (2, 2, 1, None, None),
-        (2, 2, 3, None, None),
-        (2, 2, 3, 1, None),
-        (2, 2, 3, None, 1),
-        (3, 2, 2, 2, 1),
-        (2, 3, 2, 1, 2),
+        (1, 2, 1, None, None), (2, 2, 1, None, None), (2, 2, 3, None, None), (2, 2, 3, 1, None),
+        (2, 2, 3, None, 1), (3, 2, 2, 2, 1), (2, 3, 2, 1, 2),
     ],
-)
+)  # fmt: skip
 def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reached(
     neighboring, groups, cells, rows, most_groups, in_a_group
 ):

@@ -22,72 +22,40 @@ RACES = ["white", "black", "😀", "NULL", "nan"]
 
 
 def a_plan(place_unknown="drop", race_unknown="drop", **unit) -> Plan:
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "test",
-            "dataset": "test@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "replace-one", **unit},
-            "columns": {
-                "race": {"keys": RACES, "unknown": race_unknown},
-                "sex": {"keys": [0, 1, -7]},
-                "owner": {"keys": [True, False]},
-                "age": {"integer": True, "unknown": 3, "parse": True},
+    return Plan.from_dict({
+        "schema": 2, "name": "test", "dataset": "test@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+        "columns": {
+            "race": {"keys": RACES, "unknown": race_unknown}, "sex": {"keys": [0, 1, -7]},
+            "owner": {"keys": [True, False]}, "age": {"integer": True, "unknown": 3, "parse": True},
+        },
+        "hierarchy": {
+            "place": {
+                "levels": ["region", "state", "county"], "keys": [list(row) for row in PLACES],
+                "unknown": place_unknown,
+            }
+        },
+        "budget": {"zcdp": 1},
+        "query": [
+            {"name": "all", "measure": "count", "share": "1/8"},
+            {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/8"},
+            {
+                "name": "race", "measure": "count", "by": ["race"], "at": ["region", "county"],
+                "share": "1/8",
             },
-            "hierarchy": {
-                "place": {
-                    "levels": ["region", "state", "county"],
-                    "keys": [list(row) for row in PLACES],
-                    "unknown": place_unknown,
-                }
+            {"name": "sex", "measure": "count", "by": ["sex", "race"], "share": "1/8"},
+            {"name": "owner", "measure": "count", "by": ["owner"], "at": ["state"], "share": "1/8"},
+            {
+                "name": "sum", "measure": "sum", "column": "age", "clip": [-2, 90], "by": ["race"],
+                "at": ["state"], "share": "1/8",
             },
-            "budget": {"zcdp": 1},
-            "query": [
-                {"name": "all", "measure": "count", "share": "1/8"},
-                {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/8"},
-                {
-                    "name": "race",
-                    "measure": "count",
-                    "by": ["race"],
-                    "at": ["region", "county"],
-                    "share": "1/8",
-                },
-                {"name": "sex", "measure": "count", "by": ["sex", "race"], "share": "1/8"},
-                {
-                    "name": "owner",
-                    "measure": "count",
-                    "by": ["owner"],
-                    "at": ["state"],
-                    "share": "1/8",
-                },
-                {
-                    "name": "sum",
-                    "measure": "sum",
-                    "column": "age",
-                    "clip": [-2, 90],
-                    "by": ["race"],
-                    "at": ["state"],
-                    "share": "1/8",
-                },
-                {
-                    "name": "other",
-                    "measure": "sum",
-                    "column": "age",
-                    "clip": [5, 9],
-                    "share": "1/8",
-                },
-                {
-                    "name": "mean",
-                    "measure": "mean",
-                    "column": "age",
-                    "clip": [0, 120],
-                    "by": ["owner"],
-                    "share": "1/8",
-                },
-            ],
-        }
-    )
+            {"name": "other", "measure": "sum", "column": "age", "clip": [5, 9], "share": "1/8"},
+            {
+                "name": "mean", "measure": "mean", "column": "age", "clip": [0, 120],
+                "by": ["owner"], "share": "1/8",
+            },
+        ],
+    })  # fmt: skip
 
 
 def texts(rows, **given):
@@ -110,37 +78,15 @@ def near(*keys):
 
 
 ROW = {
-    "region": near("MW", "S"),
-    "state": near("IL", "IN", "TX"),
-    "county": near("Adams", "Cook", "é😀", "e\u0301😀"),
-    "race": near(*RACES),
+    "region": near("MW", "S"), "state": near("IL", "IN", "TX"),
+    "county": near("Adams", "Cook", "é😀", "e\u0301😀"), "race": near(*RACES),
     "sex": near("0", "1", "-7", "1.0", "01", "+1", "true", "1e0", "-70e-1", "-0.0", "1.5", "7e-1"),
     "owner": near("true", "false", "True", "1", "FALSE", "t", "0.0", "tRUE", "2", "true ", "1e0"),
     "age": near(
-        "17",
-        "-3",
-        "99.9",
-        "1e3",
-        "4\n",
-        "0x10",
-        "1_0",
-        "٣",
-        "-0",
-        "9" * 30,
-        "inf",
-        "NaN",
-        "5e-1",
-        "-1E+01",
-        "12345e-3",
-        ".5e1",
-        "1e",
-        "1e99999",
-        "0e9999",
-        "1e9999",
-        "-1e-9999",
-        "-Infinity",
+        "17", "-3", "99.9", "1e3", "4\n", "0x10", "1_0", "٣", "-0", "9" * 30, "inf", "NaN", "5e-1",
+        "-1E+01", "12345e-3", ".5e1", "1e", "1e99999", "0e9999", "1e9999", "-1e-9999", "-Infinity",
     ),
-}
+}  # fmt: skip
 # Numbers that are typed: every kind of column that a table may have beside text.
 TYPED = {
     **ROW,
@@ -189,18 +135,12 @@ ONE = [{"name": "q", "measure": "count", "by": ["sex"], "share": 1}]
 
 def small_plan(query=ONE, columns=None, delta=None, **unit) -> Plan:
     """A plan with little beside its queries."""
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "small",
-            "dataset": "test@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "replace-one", **unit},
-            "columns": columns or {"sex": {"keys": [0, 1, -7]}},
-            "budget": {"zcdp": 1, **({"delta": delta} if delta else {})},
-            "query": query,
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "small", "dataset": "test@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+        "columns": columns or {"sex": {"keys": [0, 1, -7]}},
+        "budget": {"zcdp": 1, **({"delta": delta} if delta else {})}, "query": query,
+    })  # fmt: skip
 
 
 @on_each(st.binary(max_size=60), st.binary(max_size=40), examples=25)
@@ -219,20 +159,10 @@ def test_a_stray_quote_costs_its_own_line_only(engine, tmp_path):
 
 
 SEX_TYPES = [
-    pa.int8(),
-    pa.int64(),
-    pa.uint8(),
-    pa.uint64(),
-    pa.string(),
-    pa.large_string(),
-    pa.float32(),
-    pa.float64(),
-    pa.decimal128(30, 2),
-    pa.decimal128(38, 37),
-    pa.decimal128(9, 9),
-    pa.decimal128(38, 0),
-    pa.dictionary(pa.int32(), pa.string()),
-]
+    pa.int8(), pa.int64(), pa.uint8(), pa.uint64(), pa.string(), pa.large_string(), pa.float32(),
+    pa.float64(), pa.decimal128(30, 2), pa.decimal128(38, 37), pa.decimal128(9, 9),
+    pa.decimal128(38, 0), pa.dictionary(pa.int32(), pa.string()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SEX_TYPES, ids=str)

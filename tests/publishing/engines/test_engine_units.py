@@ -23,19 +23,12 @@ COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1, "p
 
 
 def a_plan(query, rows=3, columns=COLUMNS, **more):
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "units",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": "add-remove", "rows": rows, "id": "id"},
-            "columns": columns,
-            "hierarchy": {"place": {"levels": ["north", "town"], "keys": PLACES}},
-            "budget": {"zcdp": 1, **more},
-            "query": query,
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "units", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "add-remove", "rows": rows, "id": "id"},
+        "columns": columns, "hierarchy": {"place": {"levels": ["north", "town"], "keys": PLACES}},
+        "budget": {"zcdp": 1, **more}, "query": query,
+    })  # fmt: skip
 
 
 def queries(**bounds):
@@ -43,69 +36,34 @@ def queries(**bounds):
     return [
         {"name": "c", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share},
         {
-            "name": "g",
-            "measure": "count",
-            "by": ["k"],
-            "at": ["north", "town"],
-            "share": share,
+            "name": "g", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share,
             **bounds,
         },
         {
-            "name": "u",
-            "measure": "units",
-            "by": ["k"],
-            "at": ["north", "town"],
-            "share": share,
+            "name": "u", "measure": "units", "by": ["k"], "at": ["north", "town"], "share": share,
             **{name: bounds[name] for name in bounds if name == "groups"},
         },
         {
-            "name": "s",
-            "measure": "variance",
-            "column": "n",
-            "clip": [-2, 2],
-            "by": ["k"],
-            "share": share,
-            **bounds,
+            "name": "s", "measure": "variance", "column": "n", "clip": [-2, 2], "by": ["k"],
+            "share": share, **bounds,
         },
         {
-            "name": "h",
-            "measure": "histogram",
-            "column": "n",
-            "edges": [-2, -1, 0.5, 2],
-            "share": share,
-            **bounds,
+            "name": "h", "measure": "histogram", "column": "n", "edges": [-2, -1, 0.5, 2],
+            "share": share, **bounds,
         },
         {
-            "name": "d",
-            "measure": "distinct",
-            "column": "k",
-            "at": ["north", "town"],
-            "share": share,
-            **bounds,
+            "name": "d", "measure": "distinct", "column": "k", "at": ["north", "town"],
+            "share": share, **bounds,
         },
         {
-            "name": "m",
-            "measure": "median",
-            "method": "inverse-sensitivity",
-            "column": "n",
-            "clip": [-2, 2],
-            "by": ["k"],
-            "at": ["north", "town"],
-            "share": share,
-            **bounds,
+            "name": "m", "measure": "median", "method": "inverse-sensitivity", "column": "n",
+            "clip": [-2, 2], "by": ["k"], "at": ["north", "town"], "share": share, **bounds,
         },
         {
-            "name": "r",
-            "measure": "ratio",
-            "column": "n",
-            "clip": [-2, 2],
-            "over": "n",
-            "clip_over": [0.5, 1],
-            "by": ["k"],
-            "share": share,
-            **bounds,
+            "name": "r", "measure": "ratio", "column": "n", "clip": [-2, 2], "over": "n",
+            "clip_over": [0.5, 1], "by": ["k"], "share": share, **bounds,
         },
-    ]
+    ]  # fmt: skip
 
 
 def some_queries(**bounds):
@@ -173,14 +131,10 @@ def test_buckets_change_nothing(monkeypatch):
     rng = np.random.default_rng(1)
     rows = [
         {
-            "id": str(rng.integers(20)),
-            "north": "S",
-            "town": "ac"[rng.integers(2)],
-            "k": "xyzw"[rng.integers(4)],
-            "n": str(rng.integers(-3, 3)),
-        }
-        for _ in range(130)
-    ]
+            "id": str(rng.integers(20)), "north": "S", "town": "ac"[rng.integers(2)],
+            "k": "xyzw"[rng.integers(4)], "n": str(rng.integers(-3, 3)),
+        } for _ in range(130)
+    ]  # fmt: skip
     plan, source = a_plan(some_queries(groups=2, rows_per_group=2)), table_of(rows)
     unbucketed = counted(plan, source)
     monkeypatch.setattr(sys.modules["neyman.publishing.engines.backends"], "_RANKED_ROWS", 30)
@@ -287,13 +241,8 @@ FIND = {"k": {"keys": ["x", "y"]}, "w": {"discover": True}, "n": {"integer": Tru
 
 def a_search(groups=None, by=("w", "k"), at=("north", "town")):
     query = {
-        "name": "q",
-        "measure": "units",
-        "by": list(by),
-        "at": list(at),
-        "share": 1,
-        "delta": 1e-9,
-    }
+        "name": "q", "measure": "units", "by": list(by), "at": list(at), "share": 1, "delta": 1e-9,
+    }  # fmt: skip
     return [{**query, "groups": groups} if groups else query]
 
 

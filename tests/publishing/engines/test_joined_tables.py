@@ -48,15 +48,11 @@ SCHEMAS = {
     "visits": {"person": "s", "vv": "n", "site": "s"},
 }
 VALUES = {
-    "kind": ["x", "y", "?", None],
-    "size": [-9, 0, 2, None],
-    "word": ["a", "b", "é", None],
-    "sex": ["f", "m", "", None],
-    "born": [1940, 1980, None],
-    "height": [-0.0, 0.0, 1.5, math.nan, math.inf, None],
-    "town": ["b", "B", "é", None],
+    "kind": ["x", "y", "?", None], "size": [-9, 0, 2, None], "word": ["a", "b", "é", None],
+    "sex": ["f", "m", "", None], "born": [1940, 1980, None],
+    "height": [-0.0, 0.0, 1.5, math.nan, math.inf, None], "town": ["b", "B", "é", None],
     "site": ["s", "t", None],
-}
+}  # fmt: skip
 CONDITIONS = {
     "size > 0": lambda row: row["size"] is not None and row["size"] > 0,
     "sex == 'f'": lambda row: row["sex"] == "f",
@@ -87,14 +83,9 @@ def a_document(draw: random.Random, neighboring: str) -> dict:
     queries += [a_query(draw, "events", ["kind"], join) for _ in range(draw.randint(0, 1))]
     share = f"1/{len(queries)}"
     return {
-        "schema": 2,
-        "name": "joined",
-        "dataset": "d@1",
-        "table": "events",
+        "schema": 2, "name": "joined", "dataset": "d@1", "table": "events",
         "unit": {
-            "protects": "person",
-            "neighboring": neighboring,
-            "rows": draw.randint(1, 3),
+            "protects": "person", "neighboring": neighboring, "rows": draw.randint(1, 3),
             "id": "person",
         },
         "tables": tables,
@@ -105,16 +96,15 @@ def a_document(draw: random.Random, neighboring: str) -> dict:
             "size": {"integer": True, "unknown": draw.choice(["drop", 0])},
             "born": {"integer": True, "unknown": draw.choice(["drop", 0, 1970])},
             "height": {"decimals": 1, "unknown": draw.choice(["drop", 0])},
-            "town": {"keys": ["B", "b", "é"]},
-            "word": {"discover": True},
+            "town": {"keys": ["B", "b", "é"]}, "word": {"discover": True},
         },
-        "budget": {"zcdp": 1, "delta": "1e-6"}
-        if any("delta" in query for query in queries)
-        else {"zcdp": 1},
+        "budget": {"zcdp": 1, "delta": "1e-6"} if any(
+            "delta" in query for query in queries
+        ) else {"zcdp": 1},
         "query": [
             {"name": f"q{number}", "share": share, **query} for number, query in enumerate(queries)
         ],
-    }
+    }  # fmt: skip
 
 
 def a_query(draw: random.Random, table: str, keyed: list[str], join: list[str]) -> dict:
@@ -265,23 +255,18 @@ def _named(plan: Plan, engine: Plain, query) -> dict:
 
 
 DOCUMENT: dict[str, Any] = {
-    "schema": 2,
-    "name": "joined",
-    "dataset": "d@1",
-    "table": "events",
+    "schema": 2, "name": "joined", "dataset": "d@1", "table": "events",
     "unit": {"protects": "person", "neighboring": "add-remove", "rows": 3, "id": "person"},
     "tables": {"people": {"id": "id", "join": ["sex", "born"]}},
     "columns": {
-        "sex": {"keys": ["f", "m"]},
-        "kind": {"keys": ["x", "y"]},
-        "born": {"integer": True},
+        "sex": {"keys": ["f", "m"]}, "kind": {"keys": ["x", "y"]}, "born": {"integer": True},
     },
     "budget": {"zcdp": 1},
     "query": [
         {"name": "events", "measure": "count", "by": ["sex"], "share": "1/2"},
         {"name": "people", "table": "people", "measure": "count", "by": ["sex"], "share": "1/2"},
     ],
-}
+}  # fmt: skip
 EVENTS = {"person": ["a", "a", "b", "c", None], "kind": ["x", "y", "x", "x", "y"]}
 PEOPLE = {
     "id": ["a", "b", "b", None, "d"],

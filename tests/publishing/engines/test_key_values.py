@@ -34,21 +34,8 @@ TRUE = ["True", "TRUE", "true", "t", "T", "1", "1.0", "01", "1e0"]
 FALSE = ["False", "FALSE", "false", "f", "F", "0", "0.0", "-0", "0e5"]
 NEITHER = ["", "yes", "tRUE", "true ", " t", "2", "0.5", "trüe", "falſe", "\\x31", "1\\", "on"]
 NUMBERS = [
-    "0",
-    "1",
-    "-7",
-    "0.0",
-    "1.0",
-    "-7.0",
-    "01",
-    "-0",
-    "1e0",
-    "10E-1",
-    "1.5",
-    "+1",
-    " 1",
-    ".0",
-]
+    "0", "1", "-7", "0.0", "1.0", "-7.0", "01", "-0", "1e0", "10E-1", "1.5", "+1", " 1", ".0",
+]  # fmt: skip
 """What a text may be: keys in every way of writing them, and what resembles one."""
 
 
@@ -158,20 +145,13 @@ def test_a_record_falls_into_exactly_one_cell_whatever_the_others_are(engine, fo
 
 
 def place_plan(keys, integer=(), levels=("state", "county")):
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "places",
-            "dataset": "test@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "hierarchy": {
-                "place": {"levels": list(levels), "keys": keys, "integer": list(integer)}
-            },
-            "budget": {"zcdp": 1},
-            "query": [{"name": "q", "measure": "count", "at": [levels[-1]], "share": 1}],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "places", "dataset": "test@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "hierarchy": {"place": {"levels": list(levels), "keys": keys, "integer": list(integer)}},
+        "budget": {"zcdp": 1},
+        "query": [{"name": "q", "measure": "count", "at": [levels[-1]], "share": 1}],
+    })  # fmt: skip
 
 
 def test_a_level_that_is_declared_integer_matches_numbers_in_any_form(engine, tmp_path):
@@ -235,28 +215,20 @@ def out_of_form(kind, *values):
 
 
 USABLE = {
-    "null": pa.nulls(2),
-    "bool": pair(True),
+    "null": pa.nulls(2), "bool": pair(True),
     **{str(k): pair(1, k) for k in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
     **{str(k): pair(1, k) for k in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
-    "half": pair(1.0, pa.float32()).cast(pa.float16()),
-    "float": pair(1.0, pa.float32()),
-    "double": pair(1.0),
-    "decimal32": pair(D("1.00"), pa.decimal32(5, 2)),
+    "half": pair(1.0, pa.float32()).cast(pa.float16()), "float": pair(1.0, pa.float32()),
+    "double": pair(1.0), "decimal32": pair(D("1.00"), pa.decimal32(5, 2)),
     "decimal64": pair(D("1.00"), pa.decimal64(15, 2)),
-    "decimal128": pair(D("1.00"), pa.decimal128(20, 2)),
-    "widest": pair(D(1), pa.decimal128(38, 0)),
-    "date32": pair(date(2020, 2, 29)),
-    "date64": pair(date(2020, 2, 29), pa.date64()),
-    "string": pair("1"),
-    "large": pair("1", pa.large_string()),
-    "view": pair("1", pa.string_view()),
-    "words": pair("1").dictionary_encode(),
-    "numbers": pair(1).dictionary_encode(),
+    "decimal128": pair(D("1.00"), pa.decimal128(20, 2)), "widest": pair(D(1), pa.decimal128(38, 0)),
+    "date32": pair(date(2020, 2, 29)), "date64": pair(date(2020, 2, 29), pa.date64()),
+    "string": pair("1"), "large": pair("1", pa.large_string()), "view": pair("1", pa.string_view()),
+    "words": pair("1").dictionary_encode(), "numbers": pair(1).dictionary_encode(),
     "halves": pa.DictionaryArray.from_arrays(
-        pair(0, pa.int8()), pa.array([1.0], pa.float32()).cast(pa.float16())
+        pair(0, pa.int8()), pa.array([1.0], pa.float32()).cast(pa.float16()),
     ),
-}
+}  # fmt: skip
 ARROW_ONLY = {
     "runs": pc.run_end_encode(pair("1")),
     "integer runs": pc.run_end_encode(pair(1)),
@@ -264,27 +236,20 @@ ARROW_ONLY = {
 }
 NEVER = {
     "decimal256": pair(D("1.00"), pa.decimal256(50, 2)),
-    "narrow decimal256": pair(D("1.00"), pa.decimal256(20, 2)),
-    "seconds": pair(1, pa.time32("s")),
-    "time": pair(1, pa.time64("ns")),
-    "duration": pair(1, pa.duration("s")),
-    "bytes": pair(b"1"),
-    "large bytes": pair(b"1", pa.large_binary()),
-    "byte view": pair(b"1", pa.binary_view()),
-    "two bytes": pair(b"11", pa.binary(2)),
-    "list": pair([1]),
+    "narrow decimal256": pair(D("1.00"), pa.decimal256(20, 2)), "seconds": pair(1, pa.time32("s")),
+    "time": pair(1, pa.time64("ns")), "duration": pair(1, pa.duration("s")), "bytes": pair(b"1"),
+    "large bytes": pair(b"1", pa.large_binary()), "byte view": pair(b"1", pa.binary_view()),
+    "two bytes": pair(b"11", pa.binary(2)), "list": pair([1]),
     "large list": pair([1], pa.large_list(pa.int64())),
     "list view": pair([1], pa.list_view(pa.int64())),
-    "fixed list": pair([1], pa.list_(pa.int64(), 1)),
-    "struct": pair({"a": 1}),
+    "fixed list": pair([1], pa.list_(pa.int64(), 1)), "struct": pair({"a": 1}),
     "map": pair([("a", 1)], pa.map_(pa.string(), pa.int64())),
     "wide dictionary": pa.DictionaryArray.from_arrays(
-        pair(0, pa.int8()), pa.array([D("1.00")], pa.decimal256(50, 2))
+        pair(0, pa.int8()), pa.array([D("1.00")], pa.decimal256(50, 2)),
     ),
-    "uuid": pair(b"1" * 16, pa.uuid()),
-    "json": pair("1", pa.json_()),
+    "uuid": pair(b"1" * 16, pa.uuid()), "json": pair("1", pa.json_()),
     "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pair(1, pa.int8())),
-}
+}  # fmt: skip
 NEVER_ARROW_ONLY = {
     "negative scale": pair(D("1E+3"), pa.decimal128(5, -2)),
     "months": pair((1, 2, 3), pa.month_day_nano_interval()),
@@ -402,15 +367,8 @@ def test_a_date_out_of_all_calendars_is_an_unknown_key(engine, name):
 def test_text_that_is_not_utf8_is_the_same_number_for_both_readers_of_a_file(tmp_path):
     """Parts of characters, which are only beside each other a character, in each encoding."""
     values = [
-        b"\xc3",
-        b"\xa9",
-        b"7\xc3",
-        b"\xa9",
-        b"7",
-        b"\xed\xa0\x80",
-        b"\xf4\x90\x80\x80",
-        b"\0",
-    ]
+        b"\xc3", b"\xa9", b"7\xc3", b"\xa9", b"7", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\0",
+    ]  # fmt: skip
     encodings = ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "RLE_DICTIONARY"]
     for encoding in encodings:
         given = (
@@ -541,19 +499,16 @@ class Nothing:
 
 
 REFUSED = {
-    "numbers": lambda folder: [[1, 2]],
-    "a dictionary": lambda folder: {"sex": [1]},
-    "an array": lambda folder: np.zeros(3),
-    "an Arrow array": lambda folder: pa.array([1]),
+    "numbers": lambda folder: [[1, 2]], "a dictionary": lambda folder: {"sex": [1]},
+    "an array": lambda folder: np.zeros(3), "an Arrow array": lambda folder: pa.array([1]),
     "a series": lambda folder: pd.Series([1], name="sex"),
     "a generator": lambda folder: (batch for batch in PEOPLE.to_batches()),
     "a file": lambda folder: (folder / "x").open("wb"),
-    "a connection": lambda folder: duckdb.connect(),
-    "nothing": lambda folder: None,
+    "a connection": lambda folder: duckdb.connect(), "nothing": lambda folder: None,
     "an object": lambda folder: Nothing(),
     "a narwhals series": lambda folder: nw.from_native(pd.Series([1]), series_only=True),
     "a closed relation": lambda folder: closed_relation(),
-}
+}  # fmt: skip
 
 
 def closed_relation():

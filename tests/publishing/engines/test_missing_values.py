@@ -35,19 +35,12 @@ SUMMED = [query["name"] for query in QUERIES if query["name"] != "rows"]
 
 
 def a_plan(queries=QUERIES, columns=COLUMNS, neighboring="replace-one", **unit):
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "missing",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "row", "neighboring": neighboring, **unit},
-            "columns": columns,
-            "derive": {"z": {"expression": "x - 5", "range": [-9, 9]}},
-            "budget": {"zcdp": 1},
-            "query": [{**query, "share": f"1/{len(queries)}"} for query in queries],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "missing", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "row", "neighboring": neighboring, **unit}, "columns": columns,
+        "derive": {"z": {"expression": "x - 5", "range": [-9, 9]}}, "budget": {"zcdp": 1},
+        "query": [{**query, "share": f"1/{len(queries)}"} for query in queries],
+    })  # fmt: skip
 
 
 ROWS = [
@@ -244,14 +237,11 @@ def test_the_mean_weight_of_patients_is_that_of_the_patients_with_a_weight(tmp_p
     ledger = ny.Ledger(tmp_path / "ledger.db")
     ledger.create("d@1", protects="patient", neighboring="replace-one", cap=100)
     plan = ny.Plan(
-        name="weights",
-        dataset="d@1",
-        table="patients",
+        name="weights", dataset="d@1", table="patients",
         unit=ny.Unit("patient", neighboring="replace-one", rows=1),
-        columns={"weight": {"integer": True}},
-        queries=[ny.query.mean("weight", clip=(0, 200))],
+        columns={"weight": {"integer": True}}, queries=[ny.query.mean("weight", clip=(0, 200))],
         budget=ny.zcdp(100),
-    )
+    )  # fmt: skip
     release = ny.run(plan, table, ledger, tmp_path / "out")
     known = [weight for weight in weights if weight is not None]
     (row,) = release.tables["mean.all"].to_pylist()

@@ -29,13 +29,10 @@ VERSIONS = [
     rows for size in range(4) for rows in itertools.combinations_with_replacement(KINDS, size)
 ]
 MEASURES = [
-    {"measure": "count"},
-    {"measure": "units"},
-    {"measure": "sum", "column": "n", "clip": [-1, 2]},
-    {"measure": "variance", "column": "n", "clip": [-1, 2]},
-    {"measure": "count", "groups": 1},
+    {"measure": "count"}, {"measure": "units"}, {"measure": "sum", "column": "n", "clip": [-1, 2]},
+    {"measure": "variance", "column": "n", "clip": [-1, 2]}, {"measure": "count", "groups": 1},
     {"measure": "sum", "column": "n", "clip": [-1, 2], "groups": 1, "rows_per_group": 1},
-]
+]  # fmt: skip
 
 
 def a_plan(measures, by=(), neighboring="replace-one"):
@@ -45,22 +42,15 @@ def a_plan(measures, by=(), neighboring="replace-one"):
         {"name": f"q{i}", "by": [*by, "k"], "share": share, **more}
         for i, more in enumerate(measures)
     ]
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "neighbors",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": neighboring, "rows": 2, "id": "id"},
-            "columns": {
-                "k": {"keys": ["x", "y"]},
-                "v": {"keys": list(range(len(VERSIONS)))},
-                "n": {"integer": True},
-            },
-            "budget": {"zcdp": 1},
-            "query": query,
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "neighbors", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": neighboring, "rows": 2, "id": "id"},
+        "columns": {
+            "k": {"keys": ["x", "y"]}, "v": {"keys": list(range(len(VERSIONS)))},
+            "n": {"integer": True},
+        },
+        "budget": {"zcdp": 1}, "query": query,
+    })  # fmt: skip
 
 
 def table_of(rows):
@@ -133,46 +123,30 @@ QUERIES = [
     {"name": "mean", "measure": "mean", "column": "pay", "clip": [-1, 4], "where": "pay > 0"},
     {"name": "bins", "measure": "histogram", "column": "double", "edges": [0, 40, 200]},
     {
-        "name": "rate",
-        "measure": "ratio",
-        "column": "pay",
-        "clip": [-1, 4],
-        "over": "double",
-        "clip_over": [1, 9],
-        "where": "age >= 18",
+        "name": "rate", "measure": "ratio", "column": "pay", "clip": [-1, 4], "over": "double",
+        "clip_over": [1, 9], "where": "age >= 18",
     },
     {"name": "spread", "measure": "standard_deviation", "column": "pay", "clip": [-1, 4]},
     {"name": "bands", "measure": "distinct", "column": "band"},
     {"name": "kinds", "measure": "distinct", "column": "band", "by": ["ok"], "where": "pay < 5"},
     {"name": "middle", "measure": "median", "column": "double", "edges": [0, 40, 90, 200]},
-]
+]  # fmt: skip
 
 
 def a_filtered_plan(neighboring, where=None, queries=QUERIES, **unit):
     share = f"1/{len(queries)}"
     table = {} if where is None else {"where": where}
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "neighbors",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": neighboring, **unit},
-            "columns": {
-                "age": {"type": "whole"},
-                "sex": {"type": "text"},
-                "pay": {"integer": True},
-            },
-            "derive": {
-                "band": {"cut": "age", "edges": [0, 18, 65], "labels": ["minor", "adult"]},
-                "double": {"expression": "age * 2", "range": [0, 200]},
-                "ok": {"expression": "sex == 'm'"},
-            },
-            "budget": {"zcdp": 1},
-            "query": [{**query, "share": share} for query in queries],
-            **table,
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "neighbors", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": neighboring, **unit},
+        "columns": {"age": {"type": "whole"}, "sex": {"type": "text"}, "pay": {"integer": True}},
+        "derive": {
+            "band": {"cut": "age", "edges": [0, 18, 65], "labels": ["minor", "adult"]},
+            "double": {"expression": "age * 2", "range": [0, 200]},
+            "ok": {"expression": "sex == 'm'"},
+        },
+        "budget": {"zcdp": 1}, "query": [{**query, "share": share} for query in queries], **table,
+    })  # fmt: skip
 
 
 def tables(plan, rows):

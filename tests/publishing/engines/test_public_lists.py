@@ -18,14 +18,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 TEXTS = ["a", "A", "a ", "á", "a\u0301", "b", "1", "01", "it's", "a,b"]  # no two are one key
 BASE = {
-    "schema": 2,
-    "name": "p",
-    "dataset": "d@1",
-    "table": "t",
+    "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
     "unit": {"protects": "person", "neighboring": "replace-one"},
-    "columns": {name: {"type": "text"} for name in ("x", "y", "z")},
-    "budget": {"zcdp": 1},
-}
+    "columns": {name: {"type": "text"} for name in ("x", "y", "z")}, "budget": {"zcdp": 1},
+}  # fmt: skip
 
 
 def random_plan(draw):

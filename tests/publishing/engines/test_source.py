@@ -41,18 +41,12 @@ SECRET = "Mallory Secret"
 
 
 def a_plan(keys=("a", "b"), query=HISTOGRAM, columns=None, **unit) -> Plan:
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one", **unit},
-            "columns": columns or {"race": {"keys": list(keys)}},
-            "budget": {"zcdp": "1/2"},
-            "query": list(query),
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+        "columns": columns or {"race": {"keys": list(keys)}}, "budget": {"zcdp": "1/2"},
+        "query": list(query),
+    })  # fmt: skip
 
 
 def counts(plan, source, table="q", measure="count"):
@@ -168,14 +162,10 @@ def test_values_that_are_not_separated_by_commas_are_asked_about(people, mark):
 def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(people):
     secret = SECRET.encode()
     contents = [
-        secret + b",white\nBob,b\n",
-        secret + b"," + secret + b"\n",
-        b'id,"race\n' + secret + b',a\n"\n',
-        b"id,race\r" + secret + b",a\r",
-        f"id,race\n{SECRET},a\n".encode("utf-16"),
-        secret + b",\xff\n",
-        secret * 100_000,
-    ]
+        secret + b",white\nBob,b\n", secret + b"," + secret + b"\n",
+        b'id,"race\n' + secret + b',a\n"\n', b"id,race\r" + secret + b",a\r",
+        f"id,race\n{SECRET},a\n".encode("utf-16"), secret + b",\xff\n", secret * 100_000,
+    ]  # fmt: skip
     for content in contents:
         with pytest.raises(DataError) as caught:
             counts(a_plan(), people(content))
@@ -188,12 +178,9 @@ def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source
     table = pa.table({"Race": ["b", "b"], "race": ["a", "b"], "sex": ["a", "b"]})
     pq.write_table(table, tmp_path / "people.parquet")
     sources = [
-        table,
-        table.to_pandas(),
-        pl.from_arrow(table),
-        tmp_path / "people.parquet",
+        table, table.to_pandas(), pl.from_arrow(table), tmp_path / "people.parquet",
         people(b"Race,race,sex\nb,a,a\nb,b,b\n"),
-    ]
+    ]  # fmt: skip
     by_sex = a_plan(query=[{**HISTOGRAM[0], "by": ["sex"]}], columns={"sex": {"keys": ["a", "b"]}})
     for source in sources:
         assert counts(by_sex, source) == [1, 1]
@@ -378,22 +365,16 @@ def every_source(table: pa.Table, folder: Path) -> dict[str, Any]:
     coded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
     own = ibis.duckdb.connect()  # pyright: ignore[reportAttributeAccessIssue]
     return {
-        "csv": folder / "t.csv",
-        "parquet": folder / "t.parquet",
-        "arrow": table,
-        "dictionaries": coded,
-        "dataset": ds.dataset(folder / "t.parquet"),
-        "pandas objects": frame.astype(object),
-        "pandas string": frame.astype("string"),
+        "csv": folder / "t.csv", "parquet": folder / "t.parquet", "arrow": table,
+        "dictionaries": coded, "dataset": ds.dataset(folder / "t.parquet"),
+        "pandas objects": frame.astype(object), "pandas string": frame.astype("string"),
         "pandas arrow": table.to_pandas(types_mapper=pd.ArrowDtype),
-        "pandas category": frame.astype("category"),
-        "polars": pl.from_arrow(table),
-        "relation": duckdb.from_arrow(table),
-        "ibis in memory": ibis.memtable(table),
+        "pandas category": frame.astype("category"), "polars": pl.from_arrow(table),
+        "relation": duckdb.from_arrow(table), "ibis in memory": ibis.memtable(table),
         "ibis": own.read_parquet(folder / "t.parquet"),
         "duckdb file": f"duckdb://{folder}/t.duckdb?table=t",
         "sqlite": f"sqlite://{folder}/t.sqlite?table=t",
-    }
+    }  # fmt: skip
 
 
 def test_one_table_says_what_is_missing_in_every_source(tmp_path):
@@ -424,13 +405,9 @@ def test_one_table_says_what_is_missing_in_every_source(tmp_path):
         }
     )
     right = {
-        "rows": [present],
-        "units": [present],
-        "keys": [1] * present + [0],
-        "different": [present],
-        "none": [0, present],
-        "mapped": [1, 1, present - 2],
-    }
+        "rows": [present], "units": [present], "keys": [1] * present + [0], "different": [present],
+        "none": [0, present], "mapped": [1, 1, present - 2],
+    }  # fmt: skip
     for name, source in every_source(table, tmp_path).items():
         opened = open_table(source, columns=columns_read(plan, table.column_names))
         with prepared(plan, opened) as rows:
@@ -480,13 +457,10 @@ def test_a_text_column_is_no_number_where_the_schema_gives_the_type(use, tmp_pat
 def test_one_odd_record_in_any_row_decides_nothing(odd, tmp_path):
     """Of an untyped column, the values that are numbers count, wherever the odd one is."""
     part, query = NUMBERS["sum"]
-    plan = Plan.from_dict(
-        {
-            **a_plan().canonical(),
-            "columns": {"x": part},
-            "query": [{"name": "q", **query, "share": 1}],
-        }
-    )
+    plan = Plan.from_dict({
+        **a_plan().canonical(), "columns": {"x": part},
+        "query": [{"name": "q", **query, "share": 1}],
+    })  # fmt: skip
     usual = counts(plan, pd.DataFrame({"x": ["1", "2"]}), measure="sum")[0]
     own = 100 * odd if isinstance(odd, (int, float)) else 0
     own = 0 if odd is True else own  # True is the text "true"

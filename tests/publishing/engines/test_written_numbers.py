@@ -38,15 +38,8 @@ from random_laws import examples
 MOST = 10**11  # in hundredths: beyond every number below that has an end
 NUMBER_MARKS = [*({"decimal": d, "thousands": t} for d in ".," for t in (*".,' ", None) if d != t)]
 FORMS = [
-    "%d.%m.%Y",
-    "%m/%d/%Y",
-    "%Y%m%d",
-    "%d%m%Y",
-    "%d. %m. %Y",
-    "%Y-%m-%d",
-    "%Y-%d-%m",
-    "%m%d.%Y",
-]
+    "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%m%Y", "%d. %m. %Y", "%Y-%m-%d", "%Y-%d-%m", "%m%d.%Y",
+]  # fmt: skip
 BLANKS, APOSTROPHES = " \u00a0\u202f", "'\u2019"
 
 
@@ -193,16 +186,13 @@ def test_texts_are_the_numbers_that_plain_python_reads_by_the_same_marks(marks):
 @pytest.mark.parametrize(
     ("marks", "text", "number"),
     [
-        ({}, "1.000", 100),
-        ({}, "1.000,5", None),
-        ({"decimal": ","}, "1.000", None),
+        ({}, "1.000", 100), ({}, "1.000,5", None), ({"decimal": ","}, "1.000", None),
         ({"decimal": ",", "thousands": "."}, "1.000", 100_000),
         ({"decimal": ",", "thousands": "."}, "1.000,5", 100_050),
-        ({"decimal": ",", "thousands": "."}, "0.123", None),
-        ({"decimal": ","}, "1,5e3", 150_000),
+        ({"decimal": ",", "thousands": "."}, "0.123", None), ({"decimal": ","}, "1,5e3", 150_000),
         ({"thousands": " "}, "1\u00a0000", 100_000),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_read_by_the_declared_marks_or_is_none(marks, text, number):
     assert numbers_on(marks, [text]) == [number]
 
@@ -295,12 +285,9 @@ ROWS = a_table(
     at=["31.01.1999", "1.2.2024 10:00", "2024-01-31", "31.12.0999", "29.02.2023", None],
 )
 RIGHT = {
-    "x": 7050 + 107_025 + 100_000 - 1,
-    "n": [0, 1, 2, 1, 1],
-    "b": [2, 2],
-    "day": [1, 1, 1, 1],
+    "x": 7050 + 107_025 + 100_000 - 1, "n": [0, 1, 2, 1, 1], "b": [2, 2], "day": [1, 1, 1, 1],
     "year": [2, 1],
-}
+}  # fmt: skip
 
 
 def test_sums_keys_and_expressions_follow_the_marks():
@@ -362,14 +349,8 @@ def test_numbers_and_dates_among_objects_are_themselves_and_their_texts_have_the
     x = ["1,5", 1.5, 1.234, np.float64(1.234), Decimal("1.234"), 7, 1.5e-7, "1.234", math.nan, None]
     at = ["31.01.2024", date(1999, 1, 31), pd.Timestamp(2024, 1, 31, 10).to_pydatetime()]
     at += [
-        pd.NaT,
-        "2024-01-31",
-        None,
-        pd.Timestamp(1999, 1, 31),
-        np.datetime64("2024-01-31"),
-        7,
-        "",
-    ]
+        pd.NaT, "2024-01-31", None, pd.Timestamp(1999, 1, 31), np.datetime64("2024-01-31"), 7, "",
+    ]  # fmt: skip
     none = [None] * len(x)
     frame = pd.DataFrame({"x": x, "n": none, "b": none, "day": at, "at": at}, dtype=object)
     result = counted(formed(EUROPEAN), frame)

@@ -32,21 +32,16 @@ LEVELS = ("region x sector", "region x job", "county x sector", "county x job")
 
 
 def plan(relation="replace-one", *, at=("all pairs",), place="drop", industry="drop", **unit):
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "two",
-            "dataset": "two@1",
-            "table": "rows",
-            "unit": {"protects": "person", "neighboring": relation, **unit},
-            "hierarchy": {
-                "place": {"levels": ["region", "county"], "keys": PLACES, "unknown": place},
-                "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": industry},
-            },
-            "budget": {"zcdp": 1},
-            "query": [{"name": "n", "measure": "count", "at": list(at), "share": 1}],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "two", "dataset": "two@1", "table": "rows",
+        "unit": {"protects": "person", "neighboring": relation, **unit},
+        "hierarchy": {
+            "place": {"levels": ["region", "county"], "keys": PLACES, "unknown": place},
+            "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": industry},
+        },
+        "budget": {"zcdp": 1},
+        "query": [{"name": "n", "measure": "count", "at": list(at), "share": 1}],
+    })  # fmt: skip
 
 
 def listed(own, row, names):
@@ -249,16 +244,11 @@ def test_a_level_above_has_no_name_that_the_table_uses(upper, lower):
         trees = {"place": trees["place"]}
         detail = {"detail": [[], ["age"]], "thresholds": [9]}
     document = {
-        "schema": 2,
-        "name": "names",
-        "dataset": "names@1",
-        "table": "rows",
+        "schema": 2, "name": "names", "dataset": "names@1", "table": "rows",
         "unit": {"protects": "person", "neighboring": "replace-one"},
-        "columns": {"age": {"keys": [1, 2]}},
-        "hierarchy": trees,
-        "budget": {"zcdp": 1},
+        "columns": {"age": {"keys": [1, 2]}}, "hierarchy": trees, "budget": {"zcdp": 1},
         "query": [{"name": "n", "measure": "count", "at": [lower], "share": 1} | detail],
-    }
+    }  # fmt: skip
     with pytest.raises(PlanError, match=rf"the tables use the name '{upper}'"):
         Plan.from_dict(document)
 

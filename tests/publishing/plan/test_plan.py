@@ -794,23 +794,20 @@ def test_a_plan_states_its_publisher_and_units_only_where_they_are_given():
         ("publisher", 7, "must be the name of the publisher, such as 'Office"),
         ("columns.age.measurement_unit", "", "one line of 1 to 100 printable characters"),
         (
-            "columns.age.measurement_unit",
-            "ye\u202ears",
+            "columns.age.measurement_unit", "ye\u202ears",
             "one line of 1 to 100 printable characters",
         ),
         ("columns.race.measurement_unit", "USD", "is for a column to sum"),
         (
-            "columns.x",
-            {"type": "whole", "measurement_unit": "USD"},
+            "columns.x", {"type": "whole", "measurement_unit": "USD"},
             "measurement_unit = 'USD': does not go with type",
         ),
         (
-            "derive",
-            {"x": {"expression": "age + 1", "measurement_unit": "years"}},
+            "derive", {"x": {"expression": "age + 1", "measurement_unit": "years"}},
             "is for a column to sum; give its range",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_publisher_or_unit_that_a_report_cannot_print_is_refused(path, value, says):
     with pytest.raises(PlanError, match=says):
         Plan.from_dict(changed(path, value))
@@ -887,18 +884,12 @@ def _titled(**queries) -> Plan:
         | (title if isinstance(title, dict) else {"title": title})
         for name, title in queries.items()
     ]
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "titles",
-            "dataset": "d@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"sex": {"keys": ["f", "m "]}, "race": {"keys": ["a", "b"]}},
-            "budget": {"zcdp": "1/10"},
-            "query": parts,
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "titles", "dataset": "d@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {"sex": {"keys": ["f", "m "]}, "race": {"keys": ["a", "b"]}},
+        "budget": {"zcdp": "1/10"}, "query": parts,
+    })  # fmt: skip
 
 
 def test_a_title_is_part_of_the_plan_and_each_key_of_a_partition_has_its_own():
@@ -949,18 +940,11 @@ def plan_of(budget, queries=3):
         "race": {"keys": ["a", "b", "c"], "unknown": "drop"},
         "age": {"integer": True, "unknown": 0},
     }
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "test",
-            "dataset": "d@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
-            "columns": columns,
-            "budget": budget,
-            "query": asked[:queries],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "test", "dataset": "d@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1}, "columns": columns,
+        "budget": budget, "query": asked[:queries],
+    })  # fmt: skip
 
 
 def printed(page):

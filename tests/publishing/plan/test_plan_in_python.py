@@ -22,17 +22,13 @@ from neyman.publishing import Measure, PlanError
 
 UNIT = ny.Unit("person", neighboring="replace-one", rows=1)
 GIVEN: dict[str, Any] = {
-    "name": "survey",
-    "dataset": "survey@1",
-    "table": "people",
-    "unit": UNIT,
+    "name": "survey", "dataset": "survey@1", "table": "people", "unit": UNIT,
     "columns": {"sex": ny.keys(["m", "f"], unknown="drop"), "income": {"integer": True}},
     "queries": [
-        ny.query.count(by=["sex"], share=1),
-        ny.query.mean("income", clip=(0, 200_000), share=1),
+        ny.query.count(by=["sex"], share=1), ny.query.mean("income", clip=(0, 200_000), share=1),
     ],
     "budget": ny.at_most(power=0.25, level=0.05),
-}
+}  # fmt: skip
 WRITTEN = """
 schema = 2
 name = "survey"
@@ -153,13 +149,10 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         {"name": "v", "measure": "variance", "column": "pay", "clip": [low, high]},
         {"name": "h", "measure": "histogram", "column": "pay", "edges": [low, 50, 100]},
         {
-            "name": "q",
-            "measure": "quantiles",
-            "column": "pay",
-            "edges": [low, 50, 100],
+            "name": "q", "measure": "quantiles", "column": "pay", "edges": [low, 50, 100],
             "quantiles": ["0.5", "0.75"],
         },
-    ]
+    ]  # fmt: skip
     chosen = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=4, unique_by=id))
     weights = [draw(st.integers(1, 9)) for _ in chosen]
     total = Fraction(sum(weights))
@@ -168,16 +161,11 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         for query, weight in zip(chosen, weights, strict=True)
     ]
     return {
-        "schema": 2,
-        "name": "some plan",
-        "dataset": "d@1",
-        "table": "t",
-        "unit": unit,
+        "schema": 2, "name": "some plan", "dataset": "d@1", "table": "t", "unit": unit,
         "columns": {"key": {"keys": keys}, "pay": {"decimals": decimals, **unknown}},
-        "budget": draw(BUDGETS),
-        "query": queries,
+        "budget": draw(BUDGETS), "query": queries,
         **draw(st.sampled_from([{}, {"most_rows": 5000}, {"where": "pay is not None"}])),
-    }
+    }  # fmt: skip
 
 
 @settings(max_examples=60)

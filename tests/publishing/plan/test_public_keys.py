@@ -37,19 +37,13 @@ from plans import release
 
 FILES = {
     "marked.csv": b"\xef\xbb\xbfcode,name\r\nIL,Illinois\r\nOH,Ohio\r\n",
-    "twice.csv": b"code\nIL\nOH\nIL\n",
-    "padded.csv": b"code\nIL\nIL \n",
-    "missing.csv": b"code,name\nIL,Illinois\n,nowhere\n",
-    "blank.csv": b"code,name\n  ,nowhere\n",
-    "header.csv": b"code\n",
-    "nothing.csv": b"",
-    "numbers.csv": b"ward\n7\n-8\n",
-    "same.csv": b"ward\n7\n007\n",
-    "huge.csv": b"ward\n9999999999999999999\n",
-    "latin.csv": "code\nK\xf6ln\n".encode("latin-1"),
-    "ragged.csv": b"code\nIL,Illinois\n",
+    "twice.csv": b"code\nIL\nOH\nIL\n", "padded.csv": b"code\nIL\nIL \n",
+    "missing.csv": b"code,name\nIL,Illinois\n,nowhere\n", "blank.csv": b"code,name\n  ,nowhere\n",
+    "header.csv": b"code\n", "nothing.csv": b"", "numbers.csv": b"ward\n7\n-8\n",
+    "same.csv": b"ward\n7\n007\n", "huge.csv": b"ward\n9999999999999999999\n",
+    "latin.csv": "code\nK\xf6ln\n".encode("latin-1"), "ragged.csv": b"code\nIL,Illinois\n",
     "drop.csv": b"code\ndrop\n",
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -63,17 +57,13 @@ def written(keys, folder=None, **more):
     column = {"keys": keys, **more}
     return Plan.from_dict(
         {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
+            "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
             "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"ward": column},
-            "budget": {"zcdp": 1},
+            "columns": {"ward": column}, "budget": {"zcdp": 1},
             "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}],
         },
         folder=folder,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -228,22 +218,16 @@ def test_a_receipt_lists_its_keys(keys, folder):
 
 @pytest.mark.parametrize("kind", ["text", "date"])
 def test_months_of_a_date_column_are_counted_by_their_keys(kind):
-    plan = Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {
-                "admitted": {"type": "date"},
-                "month": {"keys": {"from": "2023-12-15", "to": "2024-02-01", "step": "month"}},
-            },
-            "derive": {"month": {"expression": "period(admitted, 'month')"}},
-            "budget": {"zcdp": 1},
-            "query": [{"name": "q", "measure": "count", "by": ["month"], "share": 1}],
-        }
-    )
+    plan = Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {
+            "admitted": {"type": "date"},
+            "month": {"keys": {"from": "2023-12-15", "to": "2024-02-01", "step": "month"}},
+        },
+        "derive": {"month": {"expression": "period(admitted, 'month')"}}, "budget": {"zcdp": 1},
+        "query": [{"name": "q", "measure": "count", "by": ["month"], "share": 1}],
+    })  # fmt: skip
     days = ["2023-11-30", "2023-12-01", "2024-01-31", "2024-01-01", "2024-02-29", "2024-03-01"]
     values = days if kind == "text" else [dt.date.fromisoformat(day) for day in days]
     opened = open_table(pa.table({"admitted": [*values, None]}), "duckdb", ["admitted"])
@@ -382,11 +366,8 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
         for keys in ("pipe.csv", "socket.csv", "folder.csv"):
             result = subprocess.run(
                 [sys.executable, "-m", "neyman", "plan", "check", with_file(home, keys)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
+                capture_output=True, text=True, check=False, timeout=120,
+            )  # fmt: skip
             assert (result.returncode, result.stdout) == (2, ""), result.stderr
             assert f"{keys!r} is not a regular file" in result.stderr
 
@@ -394,15 +375,11 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
 def test_a_device_is_refused_at_once():
     """/dev/zero never ends."""
     data = {
-        "schema": 2,
-        "name": "x",
-        "dataset": "d@1",
-        "table": "t",
+        "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
-        "hierarchy": {"place": {"levels": ["town"], "keys": "zero"}},
-        "budget": {"zcdp": 1},
+        "hierarchy": {"place": {"levels": ["town"], "keys": "zero"}}, "budget": {"zcdp": 1},
         "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
-    }
+    }  # fmt: skip
     code = (
         "from neyman.publishing.plan import Plan, PlanError\n"
         f"try: Plan.from_dict({data!r}, folder='/dev')\n"
@@ -441,22 +418,11 @@ def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
     os.link(private, home / "deep" / "er" / "people.csv")
     good = home / "good.parquet"
     sources = [
-        private,
-        str(private),
-        home / "link.csv",
-        home / "private",
-        home / "way",
-        home / "deep",
-        str(home / "priv*" / "*.csv"),
-        str(home / "pri*"),
-        str(home / "**" / "people.csv"),
-        [good, private],
-        (str(private),),
-        {"people": private},
-        {"people": good, "other": private},
-        {"people": [good, private]},
-        pa.dataset.dataset(str(private), format="csv"),
-    ]
+        private, str(private), home / "link.csv", home / "private", home / "way", home / "deep",
+        str(home / "priv*" / "*.csv"), str(home / "pri*"), str(home / "**" / "people.csv"),
+        [good, private], (str(private),), {"people": private}, {"people": good, "other": private},
+        {"people": [good, private]}, pa.dataset.dataset(str(private), format="csv"),
+    ]  # fmt: skip
     for data in sources:
         with pytest.raises(PlanError, match=r"keys = 'places2\.csv' is also data of this run"):
             release(plan, data, home / "ledger.db", home / "out")
@@ -474,16 +440,13 @@ def test_a_key_file_beside_the_data_is_public_and_is_used(home):
 def warned(**changes):
     """The warnings about a plan with one hierarchy."""
     data = {
-        "schema": 2,
-        "name": "x",
-        "dataset": "d@1",
-        "table": "t",
+        "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
         "columns": {"sex": {"keys": ["f", "m"]}},
         "hierarchy": {"place": {"levels": ["town"], "keys": [[f"t{i}"] for i in range(50)]}},
         "budget": {"zcdp": 1},
         "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
-    }
+    }  # fmt: skip
     level = changes.pop("level", "town")
     data["hierarchy"]["place"]["levels"] = data["query"][0]["at"] = [level]
     return tuple(key_warnings(Plan.from_dict(data | changes)))
@@ -500,31 +463,11 @@ def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():
 @pytest.mark.parametrize(
     "name",
     [
-        "name",
-        "Name",
-        "last_name",
-        "FullName",
-        "ssn",
-        "SSN",
-        "id",
-        "person_id",
-        "patient id",
-        "email",
-        "e_mail",
-        "phone",
-        "phone_number",
-        "Telephone",
-        "address",
-        "date_of_birth",
-        "dob",
-        "passport_no",
-        "user_name",
-        "uuid",
-        "mrn",
-        "record_id",
-        "address2",
+        "name", "Name", "last_name", "FullName", "ssn", "SSN", "id", "person_id", "patient id",
+        "email", "e_mail", "phone", "phone_number", "Telephone", "address", "date_of_birth", "dob",
+        "passport_no", "user_name", "uuid", "mrn", "record_id", "address2",
     ],
-)
+)  # fmt: skip
 def test_a_level_that_is_named_like_an_identifier_is_warned_about(name):
     """Its keys are published."""
     (said,) = warned(level=name)

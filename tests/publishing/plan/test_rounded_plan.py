@@ -31,20 +31,13 @@ ROUNDED = SMALL | {"noise": "rounded-gaussian"}
 MANY = SMALL | {
     "unit": {"protects": "person", "neighboring": "replace-one", "rows": 25, "id": "who"},
     "columns": {
-        "race": {"keys": [f"race {i}" for i in range(40)]},
-        "pay": {"integer": True, "unknown": 0},
+        "race": {"keys": [f"race {i}" for i in range(40)]}, "pay": {"integer": True, "unknown": 0},
     },
-    "query": [
-        {
-            "name": "pay",
-            "measure": "sum",
-            "column": "pay",
-            "clip": [-4, 9],
-            "by": ["race"],
-            "share": 1,
-        }
-    ],
-}
+    "query": [{
+        "name": "pay", "measure": "sum", "column": "pay", "clip": [-4, 9], "by": ["race"],
+        "share": 1,
+    }],
+}  # fmt: skip
 """A person in so many rows that their shifts are too many to list."""
 
 
@@ -75,15 +68,11 @@ def test_a_plan_that_names_no_kind_of_noise_means_what_it_meant():
 
 def test_a_plan_from_its_sections_takes_a_kind_of_noise():
     plan = ny.Plan(
-        name="small",
-        dataset="people@1",
-        table="people",
+        name="small", dataset="people@1", table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
-        columns={"race": {"keys": ["white", "black"]}},
-        budget={"zcdp": "1/2"},
-        queries=[{"name": "race", "measure": "count", "by": ["race"]}],
-        noise="rounded-gaussian",
-    )
+        columns={"race": {"keys": ["white", "black"]}}, budget={"zcdp": "1/2"},
+        queries=[{"name": "race", "measure": "count", "by": ["race"]}], noise="rounded-gaussian",
+    )  # fmt: skip
     assert plan.hash == ny.Plan.from_dict(ROUNDED).hash
 
 

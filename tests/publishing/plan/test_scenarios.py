@@ -11,18 +11,12 @@ from neyman.publishing import Plan, moved, usual
 from plain_engine import maximal
 
 DROPS = {
-    "schema": 2,
-    "name": "small",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
     "columns": {
-        "race": {"keys": ["w", "b", "o"]},
-        "sex": {"keys": ["f", "m"], "unknown": "m"},
-        "vet": {"keys": ["yes"]},
-        "alive": {"keys": ["yes"], "unknown": "yes"},
-        "debt": {"integer": True, "unknown": 1},
-        "age": {"integer": True, "unknown": 0},
+        "race": {"keys": ["w", "b", "o"]}, "sex": {"keys": ["f", "m"], "unknown": "m"},
+        "vet": {"keys": ["yes"]}, "alive": {"keys": ["yes"], "unknown": "yes"},
+        "debt": {"integer": True, "unknown": 1}, "age": {"integer": True, "unknown": 0},
         "unused": {"keys": ["a", "b"]},
     },
     "hierarchy": {
@@ -43,18 +37,16 @@ DROPS = {
         {"name": "ages", "measure": "mean", "column": "age", "clip": [3, 7], "at": ["land"]},
         {"name": "spread", "measure": "variance", "column": "debt", "clip": [-3, 4], "by": ["sex"]},
         {
-            "name": "bins",
-            "measure": "histogram",
-            "column": "age",
-            "edges": [0, 5, 9],
+            "name": "bins", "measure": "histogram", "column": "age", "edges": [0, 5, 9],
             "by": ["vet"],
         },
         {"name": "one bin", "measure": "histogram", "column": "age", "edges": [0, 5]},
-        {"name": "median", "measure": "quantiles", "column": "debt", "edges": [0, 5, 9]}
-        | {"quantiles": [0.5], "at": ["state"]},
+        {
+            "name": "median", "measure": "quantiles", "column": "debt", "edges": [0, 5, 9],
+        } | {"quantiles": [0.5], "at": ["state"]},
         {"name": "people", "measure": "units", "by": ["alive"], "at": ["land"]},
     ],
-}
+}  # fmt: skip
 for one in DROPS["query"]:
     one["share"] = f"1/{len(DROPS['query'])}"
 MAPS = copy.deepcopy(DROPS)
@@ -81,31 +73,17 @@ PLANS = {"drops": DROPS, "maps": MAPS, "chain": CHAIN, "add-remove": ADDED, "pub
 PLANS["skips"] = SKIPS
 
 ASKED = [
-    (("race",), None),
-    (("sex",), None),
-    (("vet",), None),
-    (("alive",), None),
-    (("debt",), None),
-    (("age",), None),
-    (("unused",), None),
-    (("county",), "state"),
-    (("county",), "land"),
-    (("state",), "land"),
-    (("land",), None),
-    (("place",), None),
-    (("place",), "state"),
-    (("race", "county"), "state"),
-    (("vet", "debt", "state"), "land"),
+    (("race",), None), (("sex",), None), (("vet",), None), (("alive",), None), (("debt",), None),
+    (("age",), None), (("unused",), None), (("county",), "state"), (("county",), "land"),
+    (("state",), "land"), (("land",), None), (("place",), None), (("place",), "state"),
+    (("race", "county"), "state"), (("vet", "debt", "state"), "land"),
     (("sex", "age", "place"), None),
-]
+]  # fmt: skip
 DEBTS, AGES = (-9, 0, 4, 9, None), (None, 1, 7)
 PARTS = {
-    "mean": ("offset", "count"),
-    "variance": ("offset", "square", "count"),
-    "histogram": ("count",),
-    "quantiles": ("count",),
-    "ratio": ("sum", "over"),
-}
+    "mean": ("offset", "count"), "variance": ("offset", "square", "count"), "histogram": ("count",),
+    "quantiles": ("count",), "ratio": ("sum", "over"),
+}  # fmt: skip
 
 
 def cell_and_value(data, query, level, measure, record):
@@ -236,10 +214,7 @@ def test_a_change_that_moves_several_tables_may_move_all_of_them_at_once():
 
 
 IDS = {
-    "schema": 2,
-    "name": "rows",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "rows", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one", "rows": 2, "id": "who"},
     "columns": {"a": {"keys": [0, 1], "unknown": 1}, "b": {"keys": [0, 1]}},
     "budget": {"zcdp": 0.1},
@@ -249,7 +224,7 @@ IDS = {
         {"name": "b", "measure": "count", "by": ["b"], "share": "1/4"},
         {"name": "ab", "measure": "count", "by": ["a", "b"], "share": "1/4"},
     ],
-}
+}  # fmt: skip
 
 
 def test_where_rows_are_cut_down_another_choice_of_rows_counts_as_well():

@@ -62,15 +62,9 @@ def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
         result = maximal(one for one in differences(units, others) if one)
         attempts(len(units) * len(others))
         declared = shifts(
-            cells=cells,
-            neighboring=neighboring,
-            rows=rows,
-            low=low,
-            high=high,
-            groups=groups,
-            rows_per_group=per,
-            finer=finer,
-        )
+            cells=cells, neighboring=neighboring, rows=rows, low=low, high=high, groups=groups,
+            rows_per_group=per, finer=finer,
+        )  # fmt: skip
         assert set(declared.vectors) == set(result), (low, high, groups, per)
         assert declared.squared == max(sum(x * x for x in one) for one in result)
 
@@ -81,15 +75,11 @@ def test_the_largest_norm_is_that_of_the_listed_vectors():
     compared = 0
     for _ in range(400 * SIZE):
         declared = shifts(
-            cells=draw.randint(1, 12),
-            neighboring=draw.choice(["replace-one", "add-remove"]),
-            rows=draw.randint(1, 9),
-            low=draw.randint(-3, 1),
-            high=draw.randint(1, 4),
-            groups=draw.choice([None, 1, 2, 4]),
-            rows_per_group=draw.choice([None, 1, 2, 3]),
+            cells=draw.randint(1, 12), neighboring=draw.choice(["replace-one", "add-remove"]),
+            rows=draw.randint(1, 9), low=draw.randint(-3, 1), high=draw.randint(1, 4),
+            groups=draw.choice([None, 1, 2, 4]), rows_per_group=draw.choice([None, 1, 2, 3]),
             finer=draw.choice([1, 1, 2, 5]),
-        )
+        )  # fmt: skip
         if declared.vectors:
             compared += 1
             norms = [sum(x * x for x in one) for one in declared.vectors]
@@ -172,12 +162,9 @@ def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighbor
         low = draw.randint(-30, 30)
         clip = (low, low + draw.randint(1, 30))
         bounds = {
-            "cells": draw.randint(1, 9),
-            "neighboring": neighboring,
-            "rows": draw.randint(1, 6),
-            "groups": draw.choice([None, 1, 3]),
-            "rows_per_group": draw.choice([None, 1, 2]),
-        }
+            "cells": draw.randint(1, 9), "neighboring": neighboring, "rows": draw.randint(1, 6),
+            "groups": draw.choice([None, 1, 3]), "rows_per_group": draw.choice([None, 1, 2]),
+        }  # fmt: skip
         about = middle(clip)
         least, most = (about.denominator * x - about.numerator for x in clip)
         own = shifts(low=least, high=most, **bounds)
@@ -232,19 +219,13 @@ QUERIES = [
 
 def plan_of(query, neighboring, rows):
     """A plan of one query."""
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "small",
-            "dataset": "people@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
-            "columns": {"sex": {"keys": ["f", "m"]}, "x": {"integer": True}},
-            "hierarchy": {"place": {"levels": ["state", "county"], "keys": PLACES}},
-            "budget": {"zcdp": 1},
-            "query": [{"name": "q", "share": 1, **query}],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
+        "columns": {"sex": {"keys": ["f", "m"]}, "x": {"integer": True}},
+        "hierarchy": {"place": {"levels": ["state", "county"], "keys": PLACES}},
+        "budget": {"zcdp": 1}, "query": [{"name": "q", "share": 1, **query}],
+    })  # fmt: skip
 
 
 def cell_of(query, place, sex, x, level):

@@ -19,29 +19,19 @@ from neyman.publishing import (
 from random_laws import examples
 
 BASE = {
-    "schema": 2,
-    "name": "people",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "people", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one", "id": "id", "rows": 3},
     "tables": {"visits": {"id": "person", "rows": 5}},
     "columns": {
-        "sex": {"keys": ["f", "m"]},
-        "word": {"discover": True},
-        "age": {"type": "whole"},
-        "income": {"integer": True},
-        "pay": {"decimals": 2},
-        "children": {"integer": True, "unknown": 0},
-        "member": {"type": "boolean"},
-        "born": {"type": "date"},
-        "name": {"type": "text"},
-        "Ward No": {"keys": [1, 2]},
+        "sex": {"keys": ["f", "m"]}, "word": {"discover": True}, "age": {"type": "whole"},
+        "income": {"integer": True}, "pay": {"decimals": 2},
+        "children": {"integer": True, "unknown": 0}, "member": {"type": "boolean"},
+        "born": {"type": "date"}, "name": {"type": "text"}, "Ward No": {"keys": [1, 2]},
     },
     "derive": {"years": {"expression": "2025 - year(born)", "range": [0, 100]}},
     "hierarchy": {"place": {"levels": ["state", "county"], "keys": [["IL", "Cook"]]}},
-    "budget": {"zcdp": 1},
-    "query": [{"measure": "count", "share": 1}],
-}
+    "budget": {"zcdp": 1}, "query": [{"measure": "count", "share": 1}],
+}  # fmt: skip
 CLIPS = {"income": (0, 100), "age": (0, 120)}
 
 
@@ -408,17 +398,11 @@ HOSTILE = [
     "SELECT COUNT(*) FROM people LIMIT 9" + "9" * 5000,
     "SELECT COUNT(*) FROM people WHERE name = '\ud800'",
     "SELECT COUNT(*) FROM people WHERE \u202e age = 1",
-    "SELECT COUNT(*) FROM people WHERE name = 'a\x00b'",
-    "SELECT /* \x00 " + "/*" * 3000,
-    "SELECT ﬁ FROM people",
-    "x" * 20_001,
-    "{{ people }}",
-    "SELECT COUNT(*) FROM people $1 AT ROLLUP",
-    "SELECT COUNT(*) FROM people WHERE @",
-    "SELECT COUNT(*) FROM people WHERE ${x}",
-    "PRAGMA foreign_keys",
-    "\x00",
-]
+    "SELECT COUNT(*) FROM people WHERE name = 'a\x00b'", "SELECT /* \x00 " + "/*" * 3000,
+    "SELECT ﬁ FROM people", "x" * 20_001, "{{ people }}",
+    "SELECT COUNT(*) FROM people $1 AT ROLLUP", "SELECT COUNT(*) FROM people WHERE @",
+    "SELECT COUNT(*) FROM people WHERE ${x}", "PRAGMA foreign_keys", "\x00",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -450,24 +434,15 @@ def test_text_of_random_tokens_is_translated_or_refused():
 
 
 VALUES = {
-    "schema": 2,
-    "name": "sql",
-    "dataset": "d@1",
-    "table": "t",
+    "schema": 2, "name": "sql", "dataset": "d@1", "table": "t",
     "unit": {"protects": "row", "neighboring": "replace-one"},
     "columns": {
-        "g": {"keys": ["a", "b", "ü"]},
-        "k": {"keys": [1, 2, 3]},
-        "x": {"integer": True},
-        "y": {"type": "whole"},
-        "p": {"decimals": 1},
-        "b": {"type": "boolean"},
-        "d": {"type": "date"},
-        "s": {"type": "text"},
+        "g": {"keys": ["a", "b", "ü"]}, "k": {"keys": [1, 2, 3]}, "x": {"integer": True},
+        "y": {"type": "whole"}, "p": {"decimals": 1}, "b": {"type": "boolean"},
+        "d": {"type": "date"}, "s": {"type": "text"},
     },
-    "budget": {"zcdp": 1},
-    "query": [{"measure": "count", "share": 1}],
-}
+    "budget": {"zcdp": 1}, "query": [{"measure": "count", "share": 1}],
+}  # fmt: skip
 ENDS = {"x": (-9, 9), "y": (-9, 9), "z": (-20_000, 20_000), "p": (-9, 9)}
 STATEMENTS = examples(16, least=3)
 FILTERS = 6
@@ -483,18 +458,13 @@ def a_table(draw, rows):
         return pa.array([draw.choice([*values, None]) for _ in range(rows)], kind)
 
     days = [f"2024-{month:02}-{day:02}" for month in (1, 2, 12) for day in (1, 28)]
-    return pa.table(
-        {
-            "g": column(["a", "b", "ü", "A", "a "], pa.string()),
-            "k": column([1, 2, 3, 4], pa.int64()),
-            "x": column(range(-9, 10), pa.int64()),
-            "y": column(range(-3, 4), pa.int64()),
-            "p": column([-2.5, 0.0, 0.5, 7.0], pa.float64()),
-            "b": column([True, False], pa.bool_()),
-            "d": column(map(date.fromisoformat, days), pa.date32()),
-            "s": column(["I10", "J1", "j1", "é", "e"], pa.string()),
-        }
-    )
+    return pa.table({
+        "g": column(["a", "b", "ü", "A", "a "], pa.string()), "k": column([1, 2, 3, 4], pa.int64()),
+        "x": column(range(-9, 10), pa.int64()), "y": column(range(-3, 4), pa.int64()),
+        "p": column([-2.5, 0.0, 0.5, 7.0], pa.float64()), "b": column([True, False], pa.bool_()),
+        "d": column(map(date.fromisoformat, days), pa.date32()),
+        "s": column(["I10", "J1", "j1", "é", "e"], pa.string()),
+    })  # fmt: skip
 
 
 def a_number(draw, depth=2):
@@ -502,25 +472,16 @@ def a_number(draw, depth=2):
     leaves = ["x", "y", "k", "t.x", '"y"', str(draw.randrange(-3, 9)), "MONTH(d)", "-y"]
     if depth <= 0:
         return draw.choice(leaves)
-    return draw.choice(
-        [
-            *leaves,
-            f"{one()} + {one()}",
-            f"({one()} - {one()})",
-            f"{one()} - {one()}",
-            f"{draw.choice(['y', 'k'])} * {draw.randrange(-2, 3)}",
-            f"{draw.choice(leaves[:5])} // {draw.randrange(1, 5)}",
-            f"{draw.choice(leaves[:5])} % {draw.randrange(1, 5)}",
-            f"ABS({one()})",
-            f"COALESCE({one()}, {one()})",
-            f"NULLIF({one()}, {one()})",
-            f"CASE WHEN {a_condition(draw, depth - 1)} THEN {one()} ELSE {one()} END",
-            f"CASE WHEN {a_condition(draw, depth - 1)} THEN {one()} END",
-            "EXTRACT(year FROM d) - 2020",
-            "(d - DATE '2024-01-15')",
-            "ISODOW(d)",
-        ]
-    )
+    return draw.choice([
+        *leaves, f"{one()} + {one()}", f"({one()} - {one()})", f"{one()} - {one()}",
+        f"{draw.choice(['y', 'k'])} * {draw.randrange(-2, 3)}",
+        f"{draw.choice(leaves[:5])} // {draw.randrange(1, 5)}",
+        f"{draw.choice(leaves[:5])} % {draw.randrange(1, 5)}", f"ABS({one()})",
+        f"COALESCE({one()}, {one()})", f"NULLIF({one()}, {one()})",
+        f"CASE WHEN {a_condition(draw, depth - 1)} THEN {one()} ELSE {one()} END",
+        f"CASE WHEN {a_condition(draw, depth - 1)} THEN {one()} END", "EXTRACT(year FROM d) - 2020",
+        "(d - DATE '2024-01-15')", "ISODOW(d)",
+    ])  # fmt: skip
 
 
 def a_condition(draw, depth=2):
@@ -528,34 +489,25 @@ def a_condition(draw, depth=2):
     n = lambda: a_number(draw, min(depth, 1))  # noqa: E731
     sign = draw.choice(["=", "<>", "!=", "<", "<=", ">", ">="])
     leaves = [
-        f"{n()} {sign} {n()}",
-        f"{n()} BETWEEN {n()} AND {n()}",
+        f"{n()} {sign} {n()}", f"{n()} BETWEEN {n()} AND {n()}",
         f"{n()} NOT BETWEEN {n()} AND {n()}",
         f"x IN ({', '.join(str(draw.randrange(-3, 9)) for _ in range(3))})",
         f"y NOT IN (1, {draw.randrange(-3, 3)})",
         f"p {sign} {draw.choice(['0.5', '.5', '7', '-2.5', '1e0'])}",
         f"g {draw.choice(['=', '<>'])} '{draw.choice(['a', 'A', 'b', 'ü'])}'",
-        "g IN ('a', 'a ', 'b')",
-        "s NOT IN ('é', 'J1')",
+        "g IN ('a', 'a ', 'b')", "s NOT IN ('é', 'J1')",
         f"{draw.choice('xy')} {draw.choice(['<', '<=', '>', '>='])} {draw.choice(['2.5', '-.5'])}",
         f"{draw.choice(['2.5', '-0.5'])} {draw.choice(['<', '<=', '>', '>='])} {draw.choice('xy')}",
-        f"d {sign} '2024-02-01'",
-        "d BETWEEN DATE '2024-01-28' AND '2024-02-28'",
-        f"{draw.choice(['x', 'g', 'b', 'd', 'p'])} IS {draw.choice(['', 'NOT '])}NULL",
-        "b",
-        "b = TRUE",
-        "STARTS_WITH(s, 'J')",
-        "LOWER(s) = 'j1'",
-    ]
+        f"d {sign} '2024-02-01'", "d BETWEEN DATE '2024-01-28' AND '2024-02-28'",
+        f"{draw.choice(['x', 'g', 'b', 'd', 'p'])} IS {draw.choice(['', 'NOT '])}NULL", "b",
+        "b = TRUE", "STARTS_WITH(s, 'J')", "LOWER(s) = 'j1'",
+    ]  # fmt: skip
     if depth <= 0:
         return draw.choice(leaves)
-    return draw.choice(
-        [
-            *leaves,
-            *[f"{one()} AND {one()}", f"{one()} OR {one()}", f"NOT {one()}"] * 3,
-            *[f"({one()} OR {one()})", f"NOT ({one()} AND {one()})"] * 3,
-        ]
-    )
+    return draw.choice([
+        *leaves, *[f"{one()} AND {one()}", f"{one()} OR {one()}", f"NOT {one()}"] * 3,
+        *[f"({one()} OR {one()})", f"NOT ({one()} AND {one()})"] * 3,
+    ])  # fmt: skip
 
 
 def a_statement(draw):
