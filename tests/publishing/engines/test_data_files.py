@@ -91,7 +91,6 @@ def test_leftovers_of_a_failed_job_are_not_counted(engine, tmp_path):
 
 
 def test_a_file_under_several_names_is_read_once(engine, tmp_path):
-    """A symbolic link, a hard link, a link to a folder, a circle of links."""
     folder = tmp_path / "people"
     path = people(folder / "deep" / "b.parquet", 2, 1)
     (folder / "a.parquet").symlink_to(path)
@@ -110,7 +109,6 @@ def test_a_file_under_several_names_is_read_once(engine, tmp_path):
 
 @pytest.mark.parametrize("link", ["x.parquet", "deep/x.parquet", "other"])
 def test_a_link_that_leads_out_of_a_folder_is_refused(tmp_path, link):
-    """Of a file or of a folder: who named the folder did not name what is elsewhere."""
     people(tmp_path / "elsewhere" / "secret.parquet", 5)
     folder = tmp_path / "people"
     people(folder / "a.parquet", 1)
@@ -206,7 +204,6 @@ def write(path, **columns):
 
 
 def test_a_column_whose_type_changes_between_files_is_refused_by_file_and_column(engine, tmp_path):
-    """The file that differs is named, and the column; columns that are not needed may differ."""
     write(tmp_path / "a.parquet", sex=pa.array([1], pa.int64()), other=["x"])
     write(tmp_path / "b.parquet", sex=["1"], other=[2])
     with pytest.raises(DataError, match="one type in all files") as caught:
@@ -220,7 +217,6 @@ def test_a_column_whose_type_changes_between_files_is_refused_by_file_and_column
 
 
 def test_a_parquet_file_that_is_cut_off_is_refused_by_name(engine, tmp_path):
-    """Wherever it is cut: what a Parquet file holds is told at its end."""
     path = write(tmp_path / "a.parquet", sex=list(range(1000)))
     total = path.read_bytes()
     for length in (0, 3, 4, 100, len(total) // 2, len(total) - 1):
@@ -248,7 +244,6 @@ def test_names_that_stand_for_two_columns_are_refused(engine, tmp_path):
 
 
 def test_a_rehearsal_on_the_engine_reads_no_row(engine, tmp_path):
-    """What counting needs runs without a row: on Spark a file that is gone is not missed."""
     path = write(tmp_path / "a.parquet", sex=[1, 0])
     table = open_table(path, engine, rows=False)
     if engine == "spark":
@@ -345,7 +340,6 @@ def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):
 
 
 def test_types_that_no_plan_uses_stop_nothing_where_they_are_not_needed(engine, tmp_path):
-    """Times, lists and structures may stand beside what is counted."""
     odd = pa.table({
         "sex": [1], "at": pa.array([10**18], pa.timestamp("ns", "UTC")),
         "time": pa.array([1], pa.time64("us")), "list": [[1]], "struct": [{"a": 1}],
@@ -356,7 +350,6 @@ def test_types_that_no_plan_uses_stop_nothing_where_they_are_not_needed(engine, 
 
 
 def test_closing_a_table_twice_or_one_of_the_caller_does_no_harm(tmp_path, monkeypatch):
-    """What is ours is removed once; a connection of the caller's stays open."""
     mine = ibis.duckdb.connect()
     mine.raw_sql("create table t as select 1 as sex")
     close_table(open_table(mine.table("t")))

@@ -308,7 +308,6 @@ def test_the_worst_alternative_of_equal_parts_is_exact():
 
 
 def test_a_release_of_disjoint_queries_verifies_and_a_smaller_charge_does_not(tmp_path):
-    """The receipt has the whole mechanism; whoever changes it, or leaves it out, is found out."""
     queries = [
         {"name": f"q{k}", "measure": "count", "where": f"race == '{n}'", "share": Fraction(k, 6)}
         for n, k in (("a", 1), ("A", 2), ("b", 3))
@@ -339,7 +338,6 @@ def test_a_release_of_disjoint_queries_verifies_and_a_smaller_charge_does_not(tm
 @pytest.mark.parametrize("neighboring", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("more", [{}, {"by": ["band"]}])
 def test_a_partition_and_its_column_in_by_have_one_noise(neighboring, more):
-    """Beside another query: a share is what the worst parts take together, in either form."""
     every = {"name": "every", "measure": "count", "share": Fraction(1, 3)}
     query = {"name": "n", "measure": "count", "share": Fraction(2, 3), **more}
     plan = a_plan([every, {**query, "partition": "race"}], neighboring)
@@ -411,7 +409,6 @@ def test_a_partition_has_the_tables_of_its_keys_each_with_its_own_terms(unknown)
     ],
 )
 def test_a_wrong_partition_is_refused_by_name(change, says):
-    """Before anything is counted, with the field, the query, and what is valid."""
     with pytest.raises(PlanError, match=says):
         a_plan([{**SPLIT, **change}])
 
@@ -470,7 +467,6 @@ def test_a_plan_says_what_is_charged_once_and_what_is_not():
 
 
 def test_several_questions_of_a_session_share_a_charge():
-    """Two disjoint questions have the noise that one has; one after the other they add up."""
     rows = pa.table({"race": ["a", "b"] * 50})
     unit, columns = ny.Unit("person", neighboring="add-remove", rows=1), {"race": COLUMNS["race"]}
     session = ny.Session(rows, ledger=ny.throwaway(1), dataset="d@1", unit=unit, columns=columns)
@@ -487,7 +483,6 @@ def test_several_questions_of_a_session_share_a_charge():
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "rounded-gaussian"])
 @pytest.mark.parametrize("budget", [{"gdp": 1}, {"power": "1/4", "level": "1/20"}])
 def test_parts_of_one_kind_get_the_noise_of_one_part_alone(noise, budget):
-    """Under add-remove the noise of three equal parts is that of a plan with one of them."""
     queries = [
         {"name": f"q{n}", "measure": "count", "where": f"race == '{key}'", "by": ["band"]}
         for n, key in enumerate("aAb")
@@ -501,7 +496,6 @@ def test_parts_of_one_kind_get_the_noise_of_one_part_alone(noise, budget):
 
 
 def test_alternatives_are_the_worst_of_their_mechanisms():
-    """Each question has the largest answer of all, and what is in all of them stands beside."""
     base, others = ny.Gaussian(4), [ny.Gaussian(2), ny.Laplace(2) * 2, ny.Gaussian(3)]
     worst = Alternatives.of([base, *(base + other for other in others)])
     assert worst == base + Alternatives(tuple(others))

@@ -102,13 +102,11 @@ def rows_of(columns):
 
 @on_each(rows_of(ROW), st.sampled_from(["drop", "Cook"]), st.sampled_from(["drop", "black"]))
 def test_text_rows_are_counted_as_plain_python_counts_them(engine, folders, rows, place, race):
-    """Whatever texts resemble keys and numbers, each row counts as the documented rules say."""
     check(a_plan(place, race), texts(rows), rows, engine)
 
 
 @on_each(rows_of(TYPED))
 def test_numbers_nan_and_truth_values_follow_the_same_rules(engine, folders, rows):
-    """Typed columns, with NULL, NaN, infinities and fractions, count as their texts would."""
     types = {"sex": pa.float64(), "owner": pa.bool_(), "age": pa.float64()}
     columns = {n: pa.array([r[n] for r in rows], types.get(n, pa.string())) for n in TYPED}
     check(a_plan(), pa.table(columns), rows, engine)
@@ -117,7 +115,6 @@ def test_numbers_nan_and_truth_values_follow_the_same_rules(engine, folders, row
 @pytest.mark.parametrize("engine", ["duckdb"])  # files of every kind on Spark: below
 @on_each(rows_of(ROW))
 def test_a_csv_file_and_a_parquet_file_give_the_same_tables(engine, folders, rows):
-    """The same rows in either kind of file are the same rows."""
     folder = folders.mktemp("data")
     with (folder / "people.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
@@ -170,7 +167,6 @@ SEX_TYPES = [
 def test_integer_keys_are_found_in_columns_of_any_type_that_can_hold_them(
     engine, kind, stored, tmp_path
 ):
-    """0 is 0 as a byte, an unsigned number, a decimal, a float or a text."""
     values = [0, 1, 1, None] if "uint" in str(kind) else [0, 1, 1, -7, 5, None]
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or hasattr(kind, "index_type")
     plain = [str(v) if text and v is not None else v for v in values]
@@ -211,7 +207,6 @@ ROWS = [
 
 
 def test_every_kind_of_source_gives_the_same_tables(engine, tmp_path):
-    """Arrow, data frames, Ibis tables in memory, folders of files and patterns are one."""
     table = texts(ROWS)
     folder = tmp_path / "parts"
     folder.mkdir()
@@ -223,7 +218,6 @@ def test_every_kind_of_source_gives_the_same_tables(engine, tmp_path):
 
 
 def test_files_of_several_partitions_and_row_groups_are_one_table(engine, tmp_path):
-    """Where rows lie changes nothing, nor do names of folders that look like columns."""
     race = [["a", "b", None][i % 3] for i in range(3000)]
     for part in range(4):
         folder = tmp_path / f"race={part}"
@@ -235,14 +229,12 @@ def test_files_of_several_partitions_and_row_groups_are_one_table(engine, tmp_pa
 
 
 def test_a_column_of_mixed_objects_is_no_reason_to_stop(engine):
-    """Objects of any kind become text one by one."""
     sex = [0, "1", -7.0, None, float("nan"), True, "\ud800", b"1", object(), np.int64(1)]
     frame = pd.DataFrame({"sex": pd.Series(sex, dtype=object)})
     assert counted(small_plan(), frame, engine)["q", "all", "count"] == [1, 2, 1]
 
 
 def test_no_rows_and_no_known_rows_give_zeros(engine):
-    """An empty table and one of NULLs have every cell, with 0 in it."""
     columns = {name: pa.array([], pa.string()) for name in ROW}
     nulls = {name: pa.nulls(3) for name in ROW}
     for source in (pa.table(columns), pa.table(nulls)):
@@ -253,7 +245,6 @@ def test_no_rows_and_no_known_rows_give_zeros(engine):
 
 
 def test_one_row_and_one_group_are_a_table(engine):
-    """The smallest tables are tables."""
     columns = {"x": {"keys": ["only"]}, "n": {"integer": True}}
     query = [
         {"name": "q", "measure": "count", "by": ["x"], "share": "1/2"},
@@ -264,7 +255,6 @@ def test_one_row_and_one_group_are_a_table(engine):
 
 
 def test_a_hundred_thousand_groups_are_all_found(engine):
-    """10^5 public keys, rows for some of them, and keys that are not public."""
     keys = [f"k{i}" for i in range(100_000)]
     picked = np.random.default_rng(0).integers(0, 110_000, 200_000)
     source = pa.table({"x": [f"k{i}" for i in picked]})
@@ -274,7 +264,6 @@ def test_a_hundred_thousand_groups_are_all_found(engine):
 
 
 def test_a_level_that_is_not_in_the_data_follows_from_the_others(engine):
-    """A column is not needed where the others determine it, and refused where they do not."""
     table = texts([dict.fromkeys(ROW) | {"region": "S", "state": "TX", "county": "é😀"}])
     result = counted(a_plan(), table.drop(["region"]), engine)
     assert result["total", "county", "count"] == [0, 0, 0, 1]
@@ -297,7 +286,6 @@ WRONG = [
 
 
 def test_data_of_the_wrong_form_are_refused_with_the_column(engine, tmp_path):
-    """Before a row is read, with the file's name if there is one."""
     table = pa.table({name: pa.array(["x"]) for name in ROW})
     path = tmp_path / "people.parquet"
     for change, said in WRONG:
@@ -317,7 +305,6 @@ def test_a_unit_that_is_named_by_floats_is_refused():
 
 
 def test_what_is_no_source_is_refused(engine, tmp_path):
-    """A path that is not there, another kind of file, and what is not a table at all."""
     (tmp_path / "x.json").write_text("{}")
     for source in (tmp_path / "none.parquet", tmp_path, tmp_path / "x.json", 3, [1]):
         with pytest.raises(DataError):
@@ -330,7 +317,6 @@ def test_what_is_no_source_is_refused(engine, tmp_path):
 
 
 def test_large_values_neither_overflow_nor_stop(engine):
-    """The ends of 64 bits are numbers like others."""
     age = pa.array([2**63 - 1, -(2**63), 2**53 + 1, None], pa.int64())
     rows = [dict.fromkeys(ROW) | {"age": v} for v in age.to_pylist()]
     check(a_plan(), texts(rows, age=age), rows, engine)

@@ -91,14 +91,12 @@ def table_of(rows):
 
 @on_each(ROWS, BOUNDS, st.sampled_from([1, 2, 3, 7]), examples=4)
 def test_both_engines_keep_the_rows_that_plain_python_keeps(engine, folders, rows, bounds, most):
-    """Given the key, the rows of a unit, its cells and its rows in a cell are the same ones."""
     check(a_plan(queries(**bounds), most), table_of(rows), rows, engine)
 
 
 @pytest.mark.parametrize("engine", ["duckdb"])  # Spark keeps and finds the same, see above
 @on_each(ROWS, BOUNDS, st.sampled_from([1, 3]), examples=4)
 def test_no_unit_is_in_more_than_it_may(engine, folders, rows, bounds, most):
-    """What one unit alone adds is within its rows, its cells, and its rows in a cell."""
     plan = a_plan(some_queries(**bounds), most)
     groups, each = bounds.get("groups", most), bounds.get("rows_per_group", most)
     for unit in ("q", "p"):
@@ -116,7 +114,6 @@ def test_no_unit_is_in_more_than_it_may(engine, folders, rows, bounds, most):
 @pytest.mark.parametrize("engine", ["duckdb"])  # Spark keeps and finds the same, see above
 @on_each(ROWS, ROWS, BOUNDS, examples=4)
 def test_what_is_kept_of_a_unit_does_not_depend_on_others(engine, folders, rows, more, bounds):
-    """The tables of some units and of all others add up to the tables of all, by any key."""
     plan, key = a_plan(some_queries(**bounds), 2), secrets.token_bytes(18)
     rows = [row for row in rows if row["id"] in ("p", "é")]
     more = [row for row in more if row["id"] not in ("p", "é")]
@@ -127,7 +124,6 @@ def test_what_is_kept_of_a_unit_does_not_depend_on_others(engine, folders, rows,
 
 
 def test_buckets_change_nothing(monkeypatch):
-    """The same tables come from one bucket of units and from many; no unit is in none of them."""
     rng = np.random.default_rng(1)
     rows = [
         {
@@ -144,14 +140,12 @@ def test_buckets_change_nothing(monkeypatch):
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 0), pa.string(), pa.bool_()])
 def test_units_are_told_apart_in_columns_of_any_type(engine, kind):
-    """A number, a decimal, a text or a truth value may name the unit."""
     ids = pa.array([0, 1, 1, 1, None, 0]).cast(kind)
     plan = small_plan([{"name": "q", "measure": "count", "share": 1}], rows=2, id="id")
     assert counted(plan, pa.table({"id": ids}), engine)["q", "all", "count"] == [4]
 
 
 def test_text_that_is_no_utf8_names_units_of_its_own(engine, tmp_path):
-    """Bytes name units and keys as they are, whatever they encode."""
     raw = pa.array([b"\xff", b"\xfe", b"\xff", b"?", None], pa.binary())
     ids = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     pq.write_table(pa.table({"id": ids, "k": ids}), tmp_path / "x.parquet")
@@ -192,7 +186,6 @@ def test_each_call_draws_a_key_of_its_own(engine):
 
 
 def test_progress_ends_at_1_if_one_aggregation_serves_several_levels():
-    """A count with its own bound has one aggregation for both of its levels, and no more."""
     query = {"name": "c", "measure": "count", "at": ["north", "town"], "groups": 1, "share": 1}
     source = pa.table({"id": ["u", "v"], "north": ["N", "S"], "town": ["a", "c"]})
     parts = []
@@ -254,7 +247,6 @@ WORDS = st.fixed_dictionaries(
 @pytest.mark.parametrize("engine", ["duckdb"])  # Spark finds the same, see below
 @on_each(st.lists(WORDS, max_size=50), st.sampled_from([None, 1, 2]), examples=4)
 def test_the_keys_that_are_there_are_found_with_their_units(engine, folders, rows, groups):
-    """At each level: keys as text, sorted by their bytes, and how many units have each."""
     plan = a_plan(a_search(groups), 2, FIND, delta=1e-6)
     source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
     for level in ("north", "town"):
@@ -270,7 +262,6 @@ def test_the_keys_that_are_there_are_found_with_their_units(engine, folders, row
 @pytest.mark.parametrize("bounds", [{}, {"groups": 2, "rows_per_group": 2}, {"rows_per_group": 1}])
 @pytest.mark.parametrize(("measure", "unknown"), [("count", "drop"), ("sum", "drop"), ("sum", 0)])
 def test_rows_and_sums_by_unknown_keys_are_those_of_plain_python(measure, unknown, bounds, engine):
-    """After the bounds on a unit's rows, groups, and rows in a group; numbers that are none too."""
     words = ["é", "ß", "new", "", "a,b", "new", None]
     numbers = ["1", "-7", "2.9", "x", None, "1e3", "-inf"]
     rows = [

@@ -194,7 +194,6 @@ def test_a_text_is_read_exactly_as_a_decimal(engine, folders, values, decimals, 
     st.tuples(ENDS, ENDS).map(sorted),
 )
 def test_a_decimal_is_read_exactly(engine, folders, form, numbers, decimals, ends):
-    """Decimals of any precision and scale are cut by the same rule, without a double between."""
     precision, scale = form
     kind, sign = pa.decimal128(precision, scale), (1, -1)
     # From text: arithmetic on decimals would round to 28 digits.
@@ -258,7 +257,6 @@ FIXED = {"x": {"decimals": 1, "unknown": "0.3"}, "g": COLUMN["g"]}
 
 @on_each(st.lists(PEOPLE, max_size=40), st.sampled_from([[0, 1], [-20, 20], [-3, 15.5]]))
 def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, clip):
-    """Sum, mean, variance, histogram, quantiles and units of tenths are what plain Python finds."""
     share = "1/6"
     edges = [-5, -4.5, 0, 0.1, 3]
     query = [
@@ -315,7 +313,6 @@ def test_most_cells_of_a_wide_histogram_take_no_memory(engine):
 
 
 def test_edges_of_uneven_width_find_their_bin(engine):
-    """The tree of comparisons ends in the bin that a search finds."""
     edges = [-100, -99, 0, 1, 2, 50, 51, 1000]
     values = list(range(-100, 1000))
     table = open_table(pa.table({"x": values}), engine)
@@ -347,7 +344,6 @@ def shown(rows, engine):
 
 
 def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
-    """Neither what an engine explains, at any level, nor what is logged shows the key."""
     key = secrets.token_bytes(18)
     text = base64.b64encode(key).decode()
     answers = [text[:8], text, key.hex(), repr(key)]

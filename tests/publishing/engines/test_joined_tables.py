@@ -21,7 +21,6 @@ import pytest
 
 from commands import answered
 from neyman import Ledger, check_data
-from neyman.display import page
 from neyman.publishing import (
     DataError,
     Plan,
@@ -499,14 +498,6 @@ def test_a_release_of_several_tables_is_published_verified_and_not_charged_twice
     again = release(plan, data(), book, tmp_path / "again")
     assert again.published_before
     assert book.account("d@1").spent == 1
-
-
-def test_the_page_of_a_release_says_what_is_joined_and_bounded(tmp_path):
-    book = a_ledger(tmp_path / "ledger.db")
-    text = page(release(Plan.from_dict(DOCUMENT), data(), book, tmp_path / "out"))
-    assert "of the records of each person, at most 3 in events, 1 in people" in text.casefold()
-    assert "sex, born from people to each row of events." in text
-    assert "records (up to 4)" in text
 
 
 def test_of_each_unit_with_several_rows_one_is_not_dropped_where_the_least_stays():

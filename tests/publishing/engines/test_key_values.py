@@ -62,7 +62,6 @@ def test_whole_floats_match_whole_keys(engine, tmp_path):
 
 
 def test_each_way_to_write_true_and_false_matches_a_boolean_key(engine, tmp_path):
-    """True, TRUE, t and 1 are true where the plan says so, and nothing else that resembles them."""
     path = write(tmp_path / "x.csv", [*TRUE, *FALSE, *NEITHER])
     assert count(path, engine, TRUTH) == [len(TRUE), len(FALSE)]
     table = pa.table({"sex": [*TRUE, *FALSE, *NEITHER]})
@@ -85,7 +84,6 @@ def test_the_numbers_1_and_0_match_true_and_false(engine, values):
 
 
 def test_keys_in_quotes_are_texts_and_match_only_themselves(engine, tmp_path):
-    """250 and 250.0 may be two codes: the plan decides, by quotes, and floats are refused then."""
     assert count(write(tmp_path / "x.csv", [*NUMBERS, *TRUE]), engine, QUOTED) == [1, 2]
     assert count(pa.table({"sex": [0, 1, 1]}), engine, QUOTED) == [1, 2]
     with pytest.raises(DataError, match="write the keys as whole numbers or as true and false"):
@@ -99,7 +97,6 @@ def test_keys_in_quotes_are_texts_and_match_only_themselves(engine, tmp_path):
     )
 )
 def test_a_float_column_from_csv_counts_like_one_from_parquet(engine, folders, values):
-    """Whatever pandas writes for a float, exponents and infinities too, is the same key."""
     folder = folders.mktemp("data")
     frame = pd.DataFrame({"sex": pd.Series(values, dtype="float64"), "other": 1})
     frame.to_csv(folder / "x.csv", index=False)
@@ -120,7 +117,6 @@ def test_a_float_column_from_csv_counts_like_one_from_parquet(engine, folders, v
     )
 )
 def test_a_sum_over_csv_is_the_sum_over_parquet(engine, folders, values):
-    """5e-05 and inf in a CSV file are the numbers that the same floats are in Parquet."""
     folder = folders.mktemp("data")
     frame = pd.DataFrame({"x": pd.Series(values, dtype="float64"), "other": 1})
     frame.to_csv(folder / "x.csv", index=False)
@@ -133,7 +129,6 @@ def test_a_sum_over_csv_is_the_sum_over_parquet(engine, folders, values):
 
 @on_each(st.lists(st.sampled_from([*NUMBERS, *TRUE, *FALSE, *NEITHER]) | st.text(max_size=4)))
 def test_a_record_falls_into_exactly_one_cell_whatever_the_others_are(engine, folders, values):
-    """With a key for the unknown, the counts add up to the rows; the key is the value's alone."""
     values = [v.encode("utf-8", "replace").decode() for v in values]
     rows = pa.table({"sex": pa.array(values, pa.string())})
     for kind, keys in (("whole", [0, 1, -7]), ("boolean", [True, False])):
@@ -172,7 +167,6 @@ def test_a_level_that_is_declared_integer_matches_numbers_in_any_form(engine, tm
 
 
 def test_a_level_of_texts_matches_texts_and_says_how_floats_would_match(engine, tmp_path):
-    """Without the declaration nothing changes, and a float column is refused with the remedy."""
     plan = place_plan([["AL", "1001"]])
     path = tmp_path / "x.csv"
     path.write_text("state,county\nAL,1001\nAL,1001.0\nAL,01001\n")
@@ -191,7 +185,6 @@ def test_a_level_of_texts_matches_texts_and_says_how_floats_would_match(engine, 
     ],
 )
 def test_a_level_whose_names_are_not_distinct_whole_numbers_cannot_be_integer(keys, integer, said):
-    """Two names of one number would be two places for one row."""
     with pytest.raises(PlanError, match=said):
         place_plan(keys, integer)
 
@@ -529,7 +522,6 @@ def test_every_other_kind_of_data_is_refused_before_the_charge(tmp_path, kind):
 
 
 def test_a_dataset_whose_types_follow_from_rows_or_differ_is_refused(tmp_path):
-    """Of CSV files; of Parquet files of two types, where a value may not fit; of one file twice."""
     (tmp_path / "a.csv").write_text("sex\n0\n")
     pq.write_table(pa.table({"sex": pa.array([0], pa.int8())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"sex": pa.array([2**40])}), tmp_path / "b.parquet")

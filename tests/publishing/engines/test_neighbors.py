@@ -163,7 +163,6 @@ def tables(plan, rows):
 
 @pytest.mark.parametrize("where", [None, "band is not None or sex == 'm'"])
 def test_no_pair_of_neighboring_tables_is_further_apart_than_declared(where):
-    """All pairs of the 16 records, and each against none, beside two rows of others."""
     others = [PEOPLE[2], PEOPLE[9]]
     counting = a_filtered_plan("replace-one", where)
     versions = [tables(counting, [*others, kind]) for kind in PEOPLE]
@@ -218,7 +217,6 @@ def test_a_unit_of_several_rows_is_bounded_after_the_filter():
 
 
 def test_an_attribute_moves_no_table_further_than_its_scenario_says():
-    """All pairs of records that differ in one column alone, against `Plan.concerning`."""
     filters = (None, "age < 65 or pay > 0")
     for where in filters[-1:] if is_small() else filters:
         plan = a_filtered_plan("add-remove", where)

@@ -900,22 +900,6 @@ def test_a_derived_column_can_have_the_name_of_a_function_or_of_a_text_that_it_r
     assert {one.name for one in a_plan(derive=derive).rows.derived} >= derive.keys()
 
 
-def test_the_words_of_an_expression():
-    assert words("lower(strip(name)) == 'x' and hour(admitted) >= 18") == (
-        "name (without blanks around it) (in lower case) is “x” and the hour of admitted is at "
-        "least 18"
-    )
-    assert words("left - admitted > 30") == "left minus admitted is above 30"
-    assert words("age >= 18 and state in ['IL', 'OH']") == (
-        "age is at least 18 and state is one of “IL”, “OH”"
-    )
-    assert words("0 <= n < 5") == "0 is at most n and n is below 5"
-    assert words("(a or not b) and c is not None") == "(a or not (b)) and c is not missing"
-    assert words("not a sentence") == "not a sentence"
-    assert words("n in [1, 2] or b") == "(n is one of 1, 2) or b"
-    assert words("clip(m + n, 0, 9) > 3") == "(m plus n) (clipped to 0 to 9) is above 3"
-
-
 SIGN_OF_WORDS = {
     " is at least ": " >= ", " is at most ": " <= ", " is above ": " > ", " is below ": " < ",
     " is not ": " != ", " is ": " == ", " plus ": " + ", " minus ": " - ", " times ": " * ",

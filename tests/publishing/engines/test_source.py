@@ -195,7 +195,6 @@ def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source
 
 
 def test_columns_that_a_plan_does_not_use_may_differ_between_files(people, tmp_path):
-    """Of another type, absent, all missing, in another order, or twice but for case."""
     others = [
         {"x": pa.array([1.5, 2.5]), "y": ["p", "q"]},
         {"y": pa.nulls(2), "X": [1, 2]},
@@ -223,7 +222,6 @@ def test_columns_that_a_plan_does_not_use_may_differ_between_files(people, tmp_p
 
 
 def test_a_column_that_one_of_several_files_lacks_is_refused_with_the_file(people, tmp_path):
-    """Whichever file it is: the first one decides nothing."""
     pq.write_table(pa.table({"race": ["a"], "x": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1]}), tmp_path / "b.parquet")
     lines = [people(b"race,x\na,1\n", "0.csv"), people(b"x\n1\n", "1.csv")]
@@ -378,7 +376,6 @@ def every_source(table: pa.Table, folder: Path) -> dict[str, Any]:
 
 
 def test_one_table_says_what_is_missing_in_every_source(tmp_path):
-    """As an id, as a key, as a value, in `is None`, in a map, and among distinct values."""
     texts = [text for text, _ in MISSING]
     table = pa.table({name: pa.array(texts, pa.string()) for name in ("id", "key", "word")})
     present = sum(not missing for _, missing in MISSING)
@@ -439,7 +436,6 @@ UNTYPED = ("csv", "pandas objects", "pandas category", "sqlite")
 
 @pytest.mark.parametrize("use", NUMBERS)
 def test_a_text_column_is_no_number_where_the_schema_gives_the_type(use, tmp_path):
-    """Refused before the charge, unless the plan says that texts are parsed; CSV has no types."""
     part, query = NUMBERS[use]
     for name, source in every_source(pa.table({"x": ["1", "n/a", None]}), tmp_path).items():
         answer = decision(source, part, **query)

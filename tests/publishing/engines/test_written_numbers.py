@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from commands import answered
 from neyman import Ledger
 from neyman.publishing import (
     DataError,
@@ -328,7 +327,6 @@ def test_a_server_reads_the_same_numbers_and_dates(postgres):
 
 
 def test_every_source_of_texts_gives_the_same_tables(tmp_path):
-    """CSV, Parquet, Arrow, pandas, polars, DuckDB and SQLite."""
     frame = ROWS.to_pandas().astype(object)
     frame.to_csv(tmp_path / "people.csv", index=False)
     frame.to_csv(tmp_path / "people.tsv", index=False, sep="\t")
@@ -562,41 +560,6 @@ def test_a_check_names_texts_as_they_are_written_and_a_listed_key_is_no_mistake(
         keys.columns[0]: (keys.matched, keys.missing, keys.unmatched) for keys in check.keys
     }
     assert unmatched == {"n": (1, 0, 1), "b": (1, 0, 1), "day": (1, 0, 1), "year": (0, 2, 0)}
-
-
-CHECKED = """
-schema = 2
-name = "small"
-dataset = "people@1"
-table = "people"
-source = { delimiter = ";" }
-unit = { protects = "person", neighboring = "replace-one" }
-budget = { zcdp = 1 }
-columns = { x = { decimals = 2 }, at = { type = "date" } }
-where = "at is not None"
-query = [{ measure = "sum", column = "x", clip = [0, 100], share = 1 }]
-"""
-
-
-def test_a_check_says_in_words_what_to_declare(tmp_path):
-    lines = ["x;at", *(f"{i}{',5' * (i < 12)};1.2.2024" for i in range(20))]
-    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
-    data = f"people={tmp_path / 'people.csv'}"
-    for more, *words in (
-        (
-            "",
-            "20 of 20 values of at are no dates, such as '1.2.2024'",
-            "declare [source] dates = '%d.%m.%Y'. The plan then reads 20 of 20 values.",
-        ),
-        (
-            ', dates = "%d.%m.%Y"',
-            "12 of 20 values of x are no numbers, such as '0,5'",
-            "texts have decimal commas, declare [source] decimal = ','.",
-        ),
-    ):
-        (tmp_path / "plan.toml").write_text(CHECKED.replace('";" }', f'";"{more} }}'))
-        output = " ".join(answered("data", "check", tmp_path / "plan.toml", "--data", data).split())
-        assert [said for said in words if said not in output] == []
 
 
 def test_a_check_counts_the_rows_of_an_assumed_id_as_it_is_written():

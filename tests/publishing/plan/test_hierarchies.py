@@ -93,7 +93,6 @@ def moves(example, level, pairs):
 
 
 def test_a_pair_of_levels_is_a_level_and_the_order_of_hierarchies_says_nothing():
-    """A plan whose sections are sorted, as in a receipt, is the same plan with the same tables."""
     example = plan(at=["sector x region", "sector x county"])
     again = Plan.from_dict(json.loads(json.dumps(example.canonical(), sort_keys=True)))
     assert again.hash == example.hash
@@ -106,7 +105,6 @@ def test_a_pair_of_levels_is_a_level_and_the_order_of_hierarchies_says_nothing()
 
 
 def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
-    """The canonical plan lists them, with equal parts of the share."""
     assert plan().queries[0].at == LEVELS
     assert plan().hash == plan(at=LEVELS).hash
 
@@ -121,7 +119,6 @@ def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
     ],
 )
 def test_levels_that_are_no_pair_are_refused_by_name(at, said):
-    """Two levels of one tree, one pair in two orders, and levels that no table is the finest of."""
     with pytest.raises(PlanError) as error:
         plan(at=at)
     for words in said:
@@ -131,7 +128,6 @@ def test_levels_that_are_no_pair_are_refused_by_name(at, said):
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("place", ["drop", ["S", "a"]])
 def test_the_shifts_of_pairs_are_those_of_all_neighbors(relation, place):
-    """One record moves each table by the vectors that enumeration finds, no more and no less."""
     example, rows = plan(relation, place=place), every_row()
     pairs = [(row, None) for row in rows]
     if relation == "replace-one":
@@ -154,7 +150,6 @@ SCENARIOS = [
 @pytest.mark.parametrize(("attributes", "within", "free"), SCENARIOS)
 @pytest.mark.parametrize("places", [{}, {"industry": ["Y", "y1"]}])
 def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, free, places):
-    """The product of both trees' levels: what stays in both rows, and each table's exact shifts."""
     example, rows = plan(**places), every_row()
     # A place that stays within another one is listed.
     stays = {"region": PLACES, "sector": INDUSTRIES}
@@ -172,7 +167,6 @@ def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, 
 
 
 def test_each_hierarchy_has_scenarios_of_its_own():
-    """The report has a sentence for each level of both, within the level above."""
     assert usual(plan()) == (
         (("region",), None),
         (("county",), "region"),
@@ -191,13 +185,11 @@ def test_each_hierarchy_has_scenarios_of_its_own():
     ],
 )
 def test_a_scenario_that_does_not_fit_is_refused(attributes, within, said):
-    """The error names the attribute, or what it was to stay within."""
     with pytest.raises(ValueError, match=said):
         plan().concerning(*attributes, within=within)
 
 
 def test_one_record_costs_the_worst_case_once():
-    """rho is the budget, and each scenario spends at most that."""
     example = plan()
     assert example.mechanism().rho() == 1
     both = example.concerning("county", "job", within="region x sector")
@@ -234,7 +226,6 @@ def test_the_engine_counts_each_pair_as_plain_python_does(unit, unknown):
 @pytest.mark.parametrize("upper", ["value", "upper", "quantile", "detail"])
 @pytest.mark.parametrize("lower", ["middle", "middle x sex"])
 def test_a_level_above_has_no_name_that_the_table_uses(upper, lower):
-    """A table at a level has a column of each level above it, also where no query names them."""
     trees = {"place": {"levels": [upper, "middle"], "keys": [["A", "x"], ["B", "x"]]}}
     detail = {}
     if "x" in lower.split():
@@ -255,7 +246,6 @@ def test_a_level_above_has_no_name_that_the_table_uses(upper, lower):
 
 @pytest.mark.parametrize("name", ["industry", "sector", "region"])
 def test_of_several_hierarchies_none_has_the_name_of_a_column_or_of_anothers_level(name):
-    """A limit is asked for by name, so a name has one meaning."""
     document = plan().canonical()
     document["columns"] = {"industry": {"keys": ["old", "new"]}}
     document["hierarchy"] = {

@@ -84,7 +84,6 @@ def in_python(data: dict[str, Any]) -> ny.Plan:
 
 
 def test_the_plan_of_the_issue_is_the_plan_of_the_file():
-    """Relative shares, names after the measures, and a column of whole numbers."""
     written = ny.Plan.from_dict(tomllib.loads(WRITTEN, parse_float=Decimal))
     plan = ny.Plan(**GIVEN)
     assert plan.canonical() == written.canonical()
@@ -100,7 +99,6 @@ def test_a_plan_with_every_kind_of_table_has_one_hash():
 
 @pytest.mark.parametrize("name", PLANS)
 def test_each_stored_plan_has_the_same_hash_in_python(name):
-    """Every field and measure that a plan can have."""
     data = copy.deepcopy(PLANS[name])
     plan = ny.Plan.from_dict(data, folder=STORED.parent)
     consistency = data.pop("consistency", None)
@@ -171,7 +169,6 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=60)
 @given(plans())
 def test_any_plan_has_the_same_hash_in_python(data):
-    """TOML's dictionary, to a plan, to Python's constructor; relative shares too."""
     try:
         plan = ny.Plan.from_dict(data)
     except PlanError:
@@ -219,13 +216,11 @@ def test_any_plan_has_the_same_hash_in_python(data):
     ],
 )
 def test_what_is_wrong_is_named(change, says):
-    """By the argument, its value, and what is right."""
     with pytest.raises(PlanError, match=says):
         ny.Plan(**{**GIVEN, **change})
 
 
 def test_a_guarantee_that_was_combined_is_not_taken_for_one_of_its_parts():
-    """No budget is larger than the one that was given."""
     for curve in (ny.zcdp("0.1") ** 3, ny.zcdp("0.1", 1e-6) @ ny.approximate(0, 1e-6)):
         plan = (
             ny.Plan(**{**GIVEN, "budget": curve, "queries": [ny.query.count()]})
@@ -240,7 +235,6 @@ def test_a_guarantee_that_was_combined_is_not_taken_for_one_of_its_parts():
 
 
 def test_the_errors_of_a_plan_are_a_data_frame():
-    """The numbers of `neyman plan check`, a row per table."""
     plan = ny.Plan.from_dict(tomllib.loads(MIXED, parse_float=Decimal))
     frame = plan.errors()
     assert list(frame["query"] + "." + frame["level"])[:3] == [
@@ -283,7 +277,6 @@ def test_a_budget_in_epsilon_takes_a_float_as_the_decimal_that_it_prints_as(epsi
     ],
 )
 def test_a_budget_has_the_numbers_that_were_written(curve, fields):
-    """A guarantee remembers its numbers; mu and delta are decimals. Both forms are read back."""
     plan = ny.Plan(**GIVEN | {"budget": curve})
     assert plan.canonical()["budget"] == fields
     assert budget_of(fields) == budget_of(plan.budget_dict()) == plan.budget
@@ -347,7 +340,6 @@ def test_rows_that_are_stated_do_not_change_the_hash_and_a_stored_plan_loads_in_
 
 @pytest.mark.parametrize("unordered", [set, frozenset])
 def test_no_set_gets_into_a_plan_because_its_order_would_be_in_the_hash(unordered):
-    """By `ny.keys`, and in every field that is a list."""
     with pytest.raises(TypeError, match=r"values is a (frozen)?set .*sorted\(values\)"):
         ny.keys(unordered(["m", "f"]))
     for ordered in (["m", "f"], ("m", "f"), {"m": 1, "f": 2}.keys(), (x for x in "mf")):

@@ -334,7 +334,6 @@ def refused(home, keys, said):
 
 
 def test_keys_come_from_the_folder_of_the_plan_or_below(home, monkeypatch):
-    """By any path that stays in it, and whatever folder the command is started in."""
     shutil.copy(home / "plan" / "places.csv", home / "plan" / "lists" / "more.csv")
     (home / "plan" / "link.csv").symlink_to("lists/more.csv")
     ways = ["places.csv", "lists/more.csv", "lists/../places.csv", "link.csv"]
@@ -345,7 +344,6 @@ def test_keys_come_from_the_folder_of_the_plan_or_below(home, monkeypatch):
 
 
 def test_keys_from_elsewhere_are_refused_also_behind_links(home):
-    """A plan of someone else's can name no file of the machine but those beside it."""
     outside = home / "private" / "people.csv"
     refused(home, "../private/people.csv", "is not in the plan's folder or below")
     refused(home, outside, "is not in the plan's folder or below")
@@ -392,21 +390,18 @@ def test_a_device_is_refused_at_once():
 
 
 def test_a_huge_file_is_refused_before_it_is_read(home):
-    """By its size, of which none is on the disk here."""
     with (home / "plan" / "huge.csv").open("w") as file:
         os.truncate(file.fileno(), 2**40)
     refused(home, "huge.csv", "is larger than 256 MiB")
 
 
 def test_what_cannot_be_a_path_is_refused(home):
-    """A null character, a loop of links, a file that is not there."""
     (home / "plan" / "loop.csv").symlink_to("loop.csv")
     for keys in (r"a\u0000b", "loop.csv", "nowhere.csv", "x" * 5000):
         refused(home, keys, "cannot read")
 
 
 def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
-    """Under every name of the file: a path, a link, a pattern, a folder, a list, another table."""
     private = home / "private" / "people.csv"
     os.link(private, home / "plan" / "places2.csv")
     plan = with_file(home, "places2.csv")
@@ -431,7 +426,6 @@ def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
 
 
 def test_a_key_file_beside_the_data_is_public_and_is_used(home):
-    """Another file with the same content is not data of the run."""
     private = home / "private" / "people.csv"
     product = release(with_file(home, "places.csv"), private, home / "ledger.db", home / "out")
     assert list(product.tables) == ["q.street"]
@@ -469,19 +463,16 @@ def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():
     ],
 )  # fmt: skip
 def test_a_level_that_is_named_like_an_identifier_is_warned_about(name):
-    """Its keys are published."""
     (said,) = warned(level=name)
     assert said.startswith(f"The level {name!r} is named like an identifier of a person")
 
 
 @pytest.mark.parametrize("name", ["county", "county_name", "state_id", "region", "tract", "valid"])
 def test_names_of_places_are_not_warned_about(name):
-    """A county has a name and a number, too."""
     assert warned(level=name) == ()
 
 
 def test_a_key_file_is_listed_with_its_numbers_of_places(home):
-    """So that the reader of a check sees what will be published."""
     (keys,) = key_lists(Plan.load(with_file(home, "places.csv")))
     assert (keys.file, keys.places) == ("places.csv", (("town", 2), ("street", 3)))
     assert keys.text().startswith("Key file places.csv: 3 places (town 2, street 3).")

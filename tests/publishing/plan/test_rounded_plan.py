@@ -52,7 +52,6 @@ def law(sigma_squared):
 
 
 def test_a_plan_that_names_no_kind_of_noise_means_what_it_meant():
-    """It is discrete Gaussian, which leaves no trace in the canonical plan, so hashes stay."""
     silent = ny.Plan.from_dict(SMALL)
     named = ny.Plan.from_dict(SMALL | {"noise": "discrete-gaussian"})
     assert silent == named
@@ -83,7 +82,6 @@ def test_an_unknown_kind_of_noise_is_refused_with_the_nearest_name():
 
 @pytest.mark.parametrize("budget", [{"gdp": "1/2"}, {"power": "1/4", "level": "1/20"}])
 def test_shifts_that_are_too_many_to_list_meet_a_budget_of_a_curve(budget):
-    """Discrete noise is refused and told what to do; rounded noise meets mu to nine digits."""
     with pytest.raises(PlanError, match="noise = 'rounded-gaussian'"):
         ny.Plan.from_dict(MANY | {"budget": budget})
     plan = ny.Plan.from_dict(MANY | {"budget": budget, "noise": "rounded-gaussian"})
@@ -299,7 +297,6 @@ def test_intervals_of_means_and_variances_cover(noise):
     ],
 )
 def test_the_better_kind_of_noise_is_named(content, better):
-    """It is the one with the smaller standard error, calibrated by itself."""
     plan = ny.Plan.from_dict(content)
     choice = noise_choice(plan)
     assert choice.better == better

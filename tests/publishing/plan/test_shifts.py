@@ -70,7 +70,6 @@ def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
 
 
 def test_the_largest_norm_is_that_of_the_listed_vectors():
-    """The closed form agrees with the list, wherever there is one, for random bounds."""
     draw = random.Random(7)
     compared = 0
     for _ in range(400 * SIZE):
@@ -129,7 +128,6 @@ def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_s
     ],
 )
 def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, largest):
-    """Several cells may go into one; what is left does not fit."""
     assert list(listed(given)) == list(maximal(given)) == largest
 
 
@@ -187,7 +185,6 @@ def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighbor
     ],
 )
 def test_many_rows_have_their_norm_in_closed_form(rows, bounds, squared):
-    """A thousand rows take no time, and too many vectors are not listed."""
     declared = shifts(cells=10**6, neighboring="replace-one", rows=rows, **bounds)
     assert declared.squared == squared
     assert len(declared.vectors) <= SHIFTS_LIMITS.vectors
