@@ -154,10 +154,8 @@ def test_every_number_of_rows_has_the_same_rho(clip, neighboring):
 def test_scenarios_cover_every_number_of_rows(neighboring):
     sums = ny.query.sum("pay", clip=(-2, 10), by="sex", groups=2, rows_per_group=3)
     queries = [
-        sums,
-        ny.query.count(by="sex"),
-        ny.query.mean("pay", clip="discover", where="pay > 1"),
-    ]
+        sums, ny.query.count(by="sex"), ny.query.mean("pay", clip="discover", where="pay > 1"),
+    ]  # fmt: skip
     plan = a_plan("discover", "discover", neighboring, queries=queries)
     tables = forms(plan, plan.calibrated())
     clips = dict.fromkeys(searches(tables), (0, 8))

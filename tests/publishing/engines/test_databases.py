@@ -254,11 +254,6 @@ def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, r
     assert result == right[bounded]
 
 
-def test_spark_gives_these_cells_too(right, spark_running, tmp_path):
-    """The fourth engine is held to the same cells."""
-    assert counted(a_plan(), in_parquet(tmp_path), "spark") == right[False]
-
-
 def test_expressions_on_a_server_give_what_plain_python_gives(server):
     """Each rule of [derive], [lookup], and where, on texts and on typed columns."""
     rows = TABLE_OF_TEXTS.to_pylist()

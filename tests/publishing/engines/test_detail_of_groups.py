@@ -86,11 +86,9 @@ def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reac
     bounds = {"groups": most_groups, "rows_per_group": in_a_group}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
     plan = a_plan(
-        neighboring,
-        rows,
-        [ny.query.count(by="k", detail=[[], ["c"]], thresholds=[5], **given)],
+        neighboring, rows, [ny.query.count(by="k", detail=[[], ["c"]], thresholds=[5], **given)],
         columns={"k": ny.keys(list(range(groups))), "c": ny.keys(list(range(cells)))},
-    )
+    )  # fmt: skip
     first, second = plan.entries()
     versions = [
         Counter(own)
@@ -168,11 +166,9 @@ def test_rows_that_are_kept_are_the_same_at_each_level_on_each_engine(engine):
                     [int(x) for part in outcome for x in part if x]
                     for outcome in itertools.product(*zip(parts, split, strict=True))
                 ]
-                assert any(all(fits(o, s) for o in outcomes) for s in shifts), (
-                    number,
-                    versions[i],
-                    versions[j],
-                )
+                assert any(
+                    all(fits(o, s) for o in outcomes) for s in shifts
+                ), (number, versions[i], versions[j])  # fmt: skip
 
 
 # The exact law

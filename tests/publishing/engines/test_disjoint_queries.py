@@ -32,18 +32,14 @@ from plain_engine import KEY
 from random_laws import INPUTS, is_small
 
 GRID = {
-    "race": [None, "a", "A", "b", "b "],
-    "age": [None, 10, 17, 18, 40],
-    "pay": [None, "-1.5", "0", "2.5"],
-    "ok": [None, True, False],
-}
+    "race": [None, "a", "A", "b", "b "], "age": [None, 10, 17, 18, 40],
+    "pay": [None, "-1.5", "0", "2.5"], "ok": [None, True, False],
+}  # fmt: skip
 ROWS = list(itertools.product(*GRID.values()))
 COLUMNS = {
-    "race": {"keys": ["a", "A", "b"]},
-    "age": {"integer": True},
-    "pay": {"decimals": 1},
+    "race": {"keys": ["a", "A", "b"]}, "age": {"integer": True}, "pay": {"decimals": 1},
     "ok": {"type": "boolean"},
-}
+}  # fmt: skip
 DERIVE = {
     "band": {"cut": "age", "edges": [0, 18, 65], "labels": ["minor", "adult"], "unknown": "none"}
 }
@@ -63,16 +59,14 @@ ATOMS = [
     *("ok == True", "ok is None", "band == 'minor'", "band == 'adult'", "band != 'none'"),
 ]  # fmt: skip
 MEASURES = [
-    {"measure": "count"},
-    {"measure": "count", "by": ["race"]},
-    {"measure": "count", "by": ["band"]},
-    {"measure": "sum", "column": "age", "clip": [0, 30]},
+    {"measure": "count"}, {"measure": "count", "by": ["race"]},
+    {"measure": "count", "by": ["band"]}, {"measure": "sum", "column": "age", "clip": [0, 30]},
     {"measure": "sum", "column": "pay", "clip": [-1, 2], "by": ["band"]},
     {"measure": "mean", "column": "age", "clip": [0, 40]},
     {"measure": "variance", "column": "pay", "clip": [-1, 2]},
     {"measure": "histogram", "column": "age", "edges": [0, 18, 99]},
     {"measure": "ratio", "column": "pay", "clip": [0, 2], "over": "age", "clip_over": [1, 40]},
-]
+]  # fmt: skip
 
 
 def a_filter(draw, depth=2):

@@ -1,11 +1,9 @@
 """The engine against plain Python, on messy data from every kind of source."""
 
-import csv
 import re
 from datetime import date
 from decimal import Decimal
 
-import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -112,21 +110,6 @@ def test_numbers_nan_and_truth_values_follow_the_same_rules(engine, folders, row
     check(a_plan(), pa.table(columns), rows, engine)
 
 
-@pytest.mark.parametrize("engine", ["duckdb"])  # files of every kind on Spark: below
-@on_each(rows_of(ROW))
-def test_a_csv_file_and_a_parquet_file_give_the_same_tables(engine, folders, rows):
-    folder = folders.mktemp("data")
-    with (folder / "people.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
-        writer.writerow(ROW)
-        writer.writerows([row[name] for name in ROW] for row in rows)
-    pq.write_table(texts(rows), folder / "people.parquet")
-    check(a_plan(), folder / "people.parquet", rows, engine)
-    # Every value of ours can be written in CSV but one: a line break ends a record there.
-    if not any({"\r", "\n"} & set(str(value)) for row in rows for value in row.values()):
-        check(a_plan(), str(folder / "people.csv"), rows, engine)
-
-
 ONE = [{"name": "q", "measure": "count", "by": ["sex"], "share": 1}]
 
 
@@ -204,17 +187,6 @@ ROWS = [
         ("S", "TX", "é😀", "😀", None, "x", "12.7"),
     ]
 ]
-
-
-def test_every_kind_of_source_gives_the_same_tables(engine, tmp_path):
-    table = texts(ROWS)
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    pq.write_table(table.slice(0, 1), folder / "a.parquet")
-    pq.write_table(table.slice(1), folder / "b.parquet")
-    frame = pd.DataFrame(ROWS)
-    for source in (table, frame, ibis.memtable(table), folder, str(folder / "*.parquet")):
-        check(a_plan(), source, ROWS, engine)
 
 
 def test_files_of_several_partitions_and_row_groups_are_one_table(engine, tmp_path):

@@ -56,11 +56,9 @@ def temporary(tmp_path, monkeypatch):
 def spilling(code):
     """A process that has written private rows to the disk, and waits."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-W", "ignore", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline().startswith("spilled")
     return process

@@ -246,12 +246,10 @@ def test_single_floats_are_read_with_the_digits_that_they_have(engine):
 
 # Measures
 
-PEOPLE = st.fixed_dictionaries(
-    {
-        "x": st.none() | st.decimals(-20, 20, places=2).map(str) | st.just("?"),
-        "g": st.sampled_from(["a", "b", "c", None]),
-    }
-)
+PEOPLE = st.fixed_dictionaries({
+    "x": st.none() | st.decimals(-20, 20, places=2).map(str) | st.just("?"),
+    "g": st.sampled_from(["a", "b", "c", None]),
+})  # fmt: skip
 FIXED = {"x": {"decimals": 1, "unknown": "0.3"}, "g": COLUMN["g"]}
 
 

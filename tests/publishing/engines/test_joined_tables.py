@@ -268,10 +268,8 @@ DOCUMENT: dict[str, Any] = {
 }  # fmt: skip
 EVENTS = {"person": ["a", "a", "b", "c", None], "kind": ["x", "y", "x", "x", "y"]}
 PEOPLE = {
-    "id": ["a", "b", "b", None, "d"],
-    "sex": ["f", "m", "f", "f", "m"],
-    "born": [1, 2, 3, 4, 5],
-}
+    "id": ["a", "b", "b", None, "d"], "sex": ["f", "m", "f", "f", "m"], "born": [1, 2, 3, 4, 5],
+}  # fmt: skip
 
 
 def changed(**sections: Any) -> dict[str, Any]:

@@ -251,11 +251,9 @@ NEVER_ARROW_ONLY = {
     ),
 }
 KEYS = {
-    "bool": [True],
-    "date32": ["2020-02-29"],
-    "date64": ["2020-02-29"],
+    "bool": [True], "date32": ["2020-02-29"], "date64": ["2020-02-29"],
     **{n: ["1"] for n in ("null", "string", "large", "view", "words", "runs", "odd index")},
-}
+}  # fmt: skip
 FLOATS = {"half", "float", "double", "halves"}
 
 

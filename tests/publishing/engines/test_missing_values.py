@@ -124,13 +124,11 @@ def tables_of(plan, records):
     """The tables of each record alone."""
     return [
         {
-            key: np.array(cells)
-            for key, cells in counted(
-                plan, pa.Table.from_pylist(rows, TABLE.schema), rehearsed=number > 0
+            key: np.array(cells) for key, cells in counted(
+                plan, pa.Table.from_pylist(rows, TABLE.schema), rehearsed=number > 0,
             ).items()
-        }
-        for number, rows in enumerate(records)
-    ]
+        } for number, rows in enumerate(records)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("by", [[], ["g"]], ids=["one cell", "two cells"])
@@ -186,13 +184,11 @@ def test_a_mean_of_no_number_is_charged_like_any_other_mean():
         skips = a_plan(neighboring=neighboring)
         replaces = a_plan(
             columns={
-                **COLUMNS,
-                "x": {"integer": True, "unknown": 5},
-                "y": {"decimals": 1, "unknown": 2},
+                **COLUMNS, "x": {"integer": True, "unknown": 5}, "y": {"decimals": 1, "unknown": 2},
                 "z": {"integer": True, "unknown": 0},
             },
             neighboring=neighboring,
-        )
+        )  # fmt: skip
         assert skips.entries() == replaces.entries()
         assert skips.calibrated() == replaces.calibrated()
         assert skips.hash != replaces.hash

@@ -155,13 +155,11 @@ def test_sessions_and_sql_group_by_a_list_of_two_columns():
     """A question and a statement read it like any column; a join in SQL is refused by name."""
     rows = pa.table({"x": ["a", "a", "b", None] * 100, "y": ["b", "c", "b", "b"] * 100})
     session = Session(
-        rows,
-        ledger=throwaway(200),
-        dataset="d@1",
+        rows, ledger=throwaway(200), dataset="d@1",
         unit={"protects": "person", "neighboring": "replace-one", "rows": 1},
         columns={"x": {"type": "text"}, "y": {"type": "text"}},
         lookup={"r": {"column": ["x", "y"], "keys": [["a", "b", "p"], ["b", "b", "q"]]}},
-    )
+    )  # fmt: skip
     asked = session.ask({"measure": "count", "by": ["r"], "share": 1}, zcdp=50)
     counts = {"p": 100, "q": 100}
     assert {row["r"]: round(row["value"], -1) for row in asked.table.to_pylist()} == counts

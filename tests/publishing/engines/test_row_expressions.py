@@ -290,16 +290,14 @@ TEXTS = [
     "🙂", None,
 ]  # fmt: skip
 TRUTHS = ["true", "T", "1", "1.0", "false", "f", "0", "yes", "", None]
-TABLE = pa.table(
-    {
-        "n": pa.array([NUMBERS[i % len(NUMBERS)] for i in range(400)], pa.string()),
-        "m": pa.array([NUMBERS[(i * 5 + 1) % len(NUMBERS)] for i in range(400)], pa.string()),
-        "s": pa.array([TEXTS[(i * 3) % len(TEXTS)] for i in range(400)], pa.string()),
-        "b": pa.array([TRUTHS[(i // 3) % len(TRUTHS)] for i in range(400)], pa.string()),
-        "d": pa.array([DAYS[(i * 7) % len(DAYS)] for i in range(400)], pa.string()),
-        "k": pa.array([TEXTS[(i // 7) % len(TEXTS)] for i in range(400)], pa.string()),
-    }
-)
+TABLE = pa.table({
+    "n": pa.array([NUMBERS[i % len(NUMBERS)] for i in range(400)], pa.string()),
+    "m": pa.array([NUMBERS[(i * 5 + 1) % len(NUMBERS)] for i in range(400)], pa.string()),
+    "s": pa.array([TEXTS[(i * 3) % len(TEXTS)] for i in range(400)], pa.string()),
+    "b": pa.array([TRUTHS[(i // 3) % len(TRUTHS)] for i in range(400)], pa.string()),
+    "d": pa.array([DAYS[(i * 7) % len(DAYS)] for i in range(400)], pa.string()),
+    "k": pa.array([TEXTS[(i // 7) % len(TEXTS)] for i in range(400)], pa.string()),
+})  # fmt: skip
 TYPED = pa.table({
     "n": pa.array([0, -1, 2**63 - 1, -(2**63), None, 17, 18, 64, 65], pa.int64()),
     "m": pa.array([0.29, -0.0, math.nan, math.inf, -math.inf, None, 1e308, 12.5, 1e15]),
@@ -639,11 +637,9 @@ def test_a_zone_is_a_part_of_the_plan_and_of_its_hash():
 
 POINTS = [chr(point) for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]
 CHANGES = {
-    "low": {"expression": "lower(s)"},
-    "high": {"expression": "upper(s)"},
-    "bare": {"expression": "strip(s)"},
-    "both": {"expression": "lower(strip(s))"},
-}
+    "low": {"expression": "lower(s)"}, "high": {"expression": "upper(s)"},
+    "bare": {"expression": "strip(s)"}, "both": {"expression": "lower(strip(s))"},
+}  # fmt: skip
 NORMAL = {
     "form": {"expression": "normalize(s)"},
     "every": {"expression": "upper(normalize(strip(s)))"},
@@ -716,40 +712,38 @@ def expressions(kind, depth):
     clipped = number.map(lambda x: f"clip({x}, -90, 90)")
     more = {
         "text": [
-            st.tuples(st.sampled_from(["lower", "upper", "strip", "normalize"]), below["text"]).map(
-                lambda p: f"{p[0]}({p[1]})"
-            )
+            st.tuples(
+                st.sampled_from(["lower", "upper", "strip", "normalize"]), below["text"],
+            ).map(lambda p: f"{p[0]}({p[1]})")
         ],
         "date": [],
         "number": [
-            st.tuples(number, st.sampled_from("+-"), number).map(
-                lambda p: f"({p[0]} {p[1]} {p[2]})"
-            ),
+            st.tuples(
+                number, st.sampled_from("+-"), number,
+            ).map(lambda p: f"({p[0]} {p[1]} {p[2]})"),
             st.tuples(clipped, clipped).map(lambda p: f"({p[0]} * {p[1]})"),
-            st.tuples(expressions("number", 0), st.integers(1, 50)).map(
-                lambda p: f"({p[0]} // {p[1]})"
-            ),
+            st.tuples(
+                expressions("number", 0), st.integers(1, 50),
+            ).map(lambda p: f"({p[0]} // {p[1]})"),
             st.tuples(clipped, st.integers(1, 50)).map(lambda p: f"({p[0]} % {p[1]})"),
             st.sampled_from(["month(d)", "quarter(d)", "day(d)", "(d - date('2024-02-29'))"]),
-            number.map(lambda x: f"(-{x})"),
-            clipped,
+            number.map(lambda x: f"(-{x})"), clipped,
         ],
         "boolean": [
-            st.tuples(number, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), number).map(
-                lambda p: f"({p[0]} {p[1]} {p[2]})"
-            ),
+            st.tuples(
+                number, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), number,
+            ).map(lambda p: f"({p[0]} {p[1]} {p[2]})"),
             st.tuples(number, number, number).map(lambda p: f"({p[0]} <= {p[1]} < {p[2]})"),
             st.tuples(below["date"], below["date"]).map(lambda p: f"({p[0]} <= {p[1]})"),
             st.tuples(below["text"], below["text"]).map(lambda p: f"({p[0]} != {p[1]})"),
             below["text"].map(lambda x: f"({x} in ['x', 'é', \"it's\"])"),
             below["text"].map(lambda x: f"starts({x}, 'x')"),
-            st.tuples(below["boolean"], st.sampled_from(["and", "or", "=="]), below["boolean"]).map(
-                lambda p: f"({p[0]} {p[1]} {p[2]})"
-            ),
-            below["boolean"].map(lambda x: f"(not {x})"),
-            number.map(lambda x: f"({x} is None)"),
+            st.tuples(
+                below["boolean"], st.sampled_from(["and", "or", "=="]), below["boolean"],
+            ).map(lambda p: f"({p[0]} {p[1]} {p[2]})"),
+            below["boolean"].map(lambda x: f"(not {x})"), number.map(lambda x: f"({x} is None)"),
         ],
-    }
+    }  # fmt: skip
     return st.one_of(*same, *more[kind])
 
 
@@ -975,12 +969,10 @@ def test_the_engine_computes_the_costliest_expression_in_as_many_steps_as_are_co
 
 
 def test_decimals_and_bytes_of_a_text_are_read_exactly():
-    table = pa.table(
-        {
-            "m": pa.array([Decimal("0.29"), Decimal("-0.01"), None], pa.decimal128(20, 2)),
-            "k": ["x", "y", "x"],
-        }
-    )
+    table = pa.table({
+        "m": pa.array([Decimal("0.29"), Decimal("-0.01"), None], pa.decimal128(20, 2)),
+        "k": ["x", "y", "x"],
+    })  # fmt: skip
     plan = a_plan(derive={"a": {"expression": "m >= 0.29"}, "z": {"expression": "m == -0.01"}})
     agree(plan, table)
     assert [row["a"] for row in on_engine(plan, table)] == [True, False, None]

@@ -387,20 +387,18 @@ def test_one_table_says_what_is_missing_in_every_source(tmp_path):
         {"name": "none", "measure": "count", "by": ["none"]},
         {"name": "mapped", "measure": "count", "by": ["mapped"]},
     ]
-    plan = Plan.from_dict(
-        {
-            **a_plan(id="id").canonical(),
-            "columns": {
-                "key": {"keys": [" ", "NULL", "NaN", "n/a", "x", "?"], "unknown": "?"},
-                "word": {"type": "text"},
-            },
-            "derive": {
-                "none": {"expression": "word is None"},
-                "mapped": {"map": "word", "to": {" ": "blank", "x": "x"}, "unknown": "other"},
-            },
-            "query": [{**query, "share": "1/6"} for query in queries],
-        }
-    )
+    plan = Plan.from_dict({
+        **a_plan(id="id").canonical(),
+        "columns": {
+            "key": {"keys": [" ", "NULL", "NaN", "n/a", "x", "?"], "unknown": "?"},
+            "word": {"type": "text"},
+        },
+        "derive": {
+            "none": {"expression": "word is None"},
+            "mapped": {"map": "word", "to": {" ": "blank", "x": "x"}, "unknown": "other"},
+        },
+        "query": [{**query, "share": "1/6"} for query in queries],
+    })  # fmt: skip
     right = {
         "rows": [present], "units": [present], "keys": [1] * present + [0], "different": [present],
         "none": [0, present], "mapped": [1, 1, present - 2],

@@ -548,11 +548,8 @@ def test_a_check_names_texts_as_they_are_written_and_a_listed_key_is_no_mistake(
     ))  # fmt: skip
     frequent = {one.column: [value.value for value in one.frequent] for one in check.readings}
     assert frequent == {
-        "x": [("1.000",)],
-        "n": [("1.000",)],
-        "day": [("2024-01-31",)],
-        "at": [("x",)],
-    }
+        "x": [("1.000",)], "n": [("1.000",)], "day": [("2024-01-31",)], "at": [("x",)],
+    }  # fmt: skip
     (numbers,) = check.numbers
     assert (numbers.numbers, numbers.missing, numbers.unmatched) == (1, 0, 1)
     assert [value.value for value in numbers.frequent] == [("1.000",)]

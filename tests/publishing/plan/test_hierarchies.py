@@ -137,14 +137,12 @@ def test_the_shifts_of_pairs_are_those_of_all_neighbors(relation, place):
 
 
 SCENARIOS = [
-    (("region",), None, ("region", "county")),
-    (("county",), "region", ("county",)),
-    (("sector",), None, ("sector", "job")),
-    (("job",), "sector", ("job",)),
+    (("region",), None, ("region", "county")), (("county",), "region", ("county",)),
+    (("sector",), None, ("sector", "job")), (("job",), "sector", ("job",)),
     (("county", "job"), "region x sector", ("county", "job")),
     (("region", "job"), "sector", ("region", "county", "job")),
     (("place", "industry"), None, ("region", "county", "sector", "job")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("attributes", "within", "free"), SCENARIOS)
@@ -168,11 +166,8 @@ def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, 
 
 def test_each_hierarchy_has_scenarios_of_its_own():
     assert usual(plan()) == (
-        (("region",), None),
-        (("county",), "region"),
-        (("sector",), None),
-        (("job",), "sector"),
-    )
+        (("region",), None), (("county",), "region"), (("sector",), None), (("job",), "sector"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

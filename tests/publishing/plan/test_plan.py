@@ -104,15 +104,13 @@ def test_the_plan_of_the_design_page_is_read_as_it_is_written(folder):
     assert plan.dataset == "midwest-1990@1"
     assert plan.query("total").split == (("state", Fraction(1, 3)), ("county", Fraction(2, 3)))
     assert [(e.query, e.level, e.measure, e.cells, e.share) for e in plan.entries()] == [
-        ("total", "region", "count", 1, 0),
-        ("total", "state", "count", 2, Fraction(1, 6)),
+        ("total", "region", "count", 1, 0), ("total", "state", "count", 2, Fraction(1, 6)),
         ("total", "county", "count", 3, Fraction(1, 3)),
         ("race", "region", "count", 3, Fraction(1, 12)),
         ("race", "state", "count", 6, Fraction(1, 12)),
         ("race", "county", "count", 9, Fraction(1, 12)),
-        ("age", "all", "offset", 1, Fraction(1, 8)),
-        ("age", "all", "count", 1, Fraction(1, 8)),
-    ]
+        ("age", "all", "offset", 1, Fraction(1, 8)), ("age", "all", "count", 1, Fraction(1, 8)),
+    ]  # fmt: skip
 
 
 def test_counties_of_one_name_in_two_states_are_two_places(folder):
@@ -163,111 +161,43 @@ def test_a_plan_keeps_its_hash(folder):
     )
 
 
-MANY = """
-schema = 2
-name = "jobs"
-dataset = "payroll@3"
-table = "payments"
-part = "north"
-most_rows = 1_000_000
-
-[unit]
-protects = "person"
-neighboring = "add-remove"
-rows = 5
-id = "pid"
-
-[columns.job]
-discover = true
-
-[columns.sex]
-keys = ["f", "m"]
-
-[columns.pay]
-decimals = 2
-unknown = 0.5
-
-[columns.age]
-integer = true
-
-[hierarchy.place]
-levels = ["state", "county"]
-keys = [["A", "x"], ["A", "y"], ["B", "z"]]
-
-[budget]
-zcdp = 0.1
-delta = 1e-6
-
-[consistency]
-method = "integer"
-
-[[query]]
-name = "jobs"
-measure = "units"
-by = ["job", "sex"]
-at = ["state", "county"]
-groups = 3
-delta = 1e-8
-share = "1/4"
-
-[[query]]
-name = "pay"
-measure = "mean"
-column = "pay"
-clip = [-10.25, 5000]
-by = ["sex"]
-share = "1/4"
-
-[[query]]
-name = "spread"
-measure = "variance"
-column = "age"
-clip = [0, 99]
-at = ["county"]
-groups = 2
-rows_per_group = 2
-share = "1/8"
-
-[[query]]
-name = "ages"
-measure = "histogram"
-column = "age"
-edges = [0, 20, 40, 60, 120]
-by = ["sex"]
-groups = 2
-share = "1/8"
-
-[[query]]
-name = "typical"
-measure = "quantiles"
-column = "pay"
-edges = [0, 1000.5, 2000]
-quantiles = [0.25, 0.5]
-share = "1/8"
-
-[[query]]
-name = "people"
-measure = "units"
-at = ["state"]
-share = "1/8"
-"""
-WIDE = tomllib.loads(MANY, parse_float=Decimal)
+WIDE = {
+    "schema": 2, "name": "jobs", "dataset": "payroll@3", "table": "payments", "part": "north",
+    "most_rows": 10**6, "budget": {"zcdp": Decimal("0.1"), "delta": Decimal("1e-6")},
+    "unit": {"protects": "person", "neighboring": "add-remove", "rows": 5, "id": "pid"},
+    "columns": {
+        "job": {"discover": True}, "sex": {"keys": ["f", "m"]},
+        "pay": {"decimals": 2, "unknown": Decimal("0.5")}, "age": {"integer": True},
+    },
+    "hierarchy": {
+        "place": {"levels": ["state", "county"], "keys": [["A", "x"], ["A", "y"], ["B", "z"]]}
+    },
+    "consistency": {"method": "integer"},
+    "query": [
+        {"name": "jobs", "measure": "units", "by": ["job", "sex"], "at": ["state", "county"],
+         "groups": 3, "delta": Decimal("1e-8"), "share": "1/4"},
+        {"name": "pay", "measure": "mean", "column": "pay", "clip": [Decimal("-10.25"), 5000],
+         "by": ["sex"], "share": "1/4"},
+        {"name": "spread", "measure": "variance", "column": "age", "clip": [0, 99],
+         "at": ["county"], "groups": 2, "rows_per_group": 2, "share": "1/8"},
+        {"name": "ages", "measure": "histogram", "column": "age", "edges": [0, 20, 40, 60, 120],
+         "by": ["sex"], "groups": 2, "share": "1/8"},
+        {"name": "typical", "measure": "quantiles", "column": "pay", "share": "1/8",
+         "edges": [0, Decimal("1000.5"), 2000], "quantiles": [Decimal("0.25"), Decimal("0.5")]},
+        {"name": "people", "measure": "units", "at": ["state"], "share": "1/8"},
+    ],
+}  # fmt: skip
 
 
 def test_a_plan_of_many_measures_is_read_as_it_is_written():
     plan = Plan.from_dict(WIDE)
     assert [(e.query, e.level, e.measure, e.cells, e.share * 24) for e in plan.entries()] == [
-        ("jobs", "state", "keys", None, 3),
-        ("jobs", "county", "keys", None, 3),
-        ("pay", "all", "offset", 2, 3),
-        ("pay", "all", "count", 2, 3),
-        ("spread", "county", "offset", 3, 1),
-        ("spread", "county", "square", 3, 1),
-        ("spread", "county", "count", 3, 1),
-        ("ages", "all", "count", 8, 3),
-        ("typical", "all", "count", 2, 3),
-        ("people", "state", "units", 2, 3),
-    ]
+        ("jobs", "state", "keys", None, 3), ("jobs", "county", "keys", None, 3),
+        ("pay", "all", "offset", 2, 3), ("pay", "all", "count", 2, 3),
+        ("spread", "county", "offset", 3, 1), ("spread", "county", "square", 3, 1),
+        ("spread", "county", "count", 3, 1), ("ages", "all", "count", 8, 3),
+        ("typical", "all", "count", 2, 3), ("people", "state", "units", 2, 3),
+    ]  # fmt: skip
     entries = {(e.query, e.measure): e for e in plan.entries()}
     assert plan.column("pay").unknown == 50
     assert plan.query("pay").clip == (-1025, 500_000)
@@ -675,12 +605,10 @@ def test_absurd_toml_is_a_plan_error_in_words(folder, text):
 @pytest.mark.parametrize(
     "budget",
     [
-        {"zcdp": "1e-15"},
-        {"gdp": 9999},
-        {"epsilon": 9999, "delta": "1e-6"},
+        {"zcdp": "1e-15"}, {"gdp": 9999}, {"epsilon": 9999, "delta": "1e-6"},
         {"power": "0.05000000001", "level": "0.05"},
     ],
-)
+)  # fmt: skip
 def test_a_budget_that_no_noise_can_meet_is_told_by_its_fields(folder, budget):
     """Within the ranges, yet out of reach with tiny shares or huge sums."""
     data = changed("budget", budget)
@@ -806,13 +734,11 @@ def test_an_error_proposes_the_largest_power_of_ten_that_leaves_half_of_the_delt
 @pytest.mark.parametrize(
     "budget",
     [
-        {"power": "0.25", "level": "0.05"},
-        {"epsilon": 1, "delta": "1e-6"},
-        {"epsilon": 1, "delta": "1e-9"},
-        {"zcdp": "0.1", "delta": "1e-9"},
+        {"power": "0.25", "level": "0.05"}, {"epsilon": 1, "delta": "1e-6"},
+        {"epsilon": 1, "delta": "1e-9"}, {"zcdp": "0.1", "delta": "1e-9"},
         {"zcdp": "0.1", "delta": "0.3"},
     ],
-)
+)  # fmt: skip
 def test_the_delta_that_an_error_proposes_is_accepted(budget):
     for columns in (["word"], ["word", "tag"]):
         share = f"1/{len(columns)}"

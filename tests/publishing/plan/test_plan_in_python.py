@@ -110,13 +110,11 @@ BUDGETS = st.one_of(
     st.fixed_dictionaries({"power": st.decimals("0.2", "0.9", places=3), "level": st.just("0.05")}),
     st.fixed_dictionaries({"zcdp": st.fractions("1/1000", 2, max_denominator=1000).map(str)}),
     st.fixed_dictionaries({"gdp": st.decimals("0.01", 3, places=4)}),
-    st.fixed_dictionaries(
-        {
-            "epsilon": st.fractions("1/100", 9, max_denominator=100).map(str),
-            "delta": st.sampled_from(["1e-6", "1e-12", "0.0001", "3e-9", "1e-300"]),
-        }
-    ),
-)
+    st.fixed_dictionaries({
+        "epsilon": st.fractions("1/100", 9, max_denominator=100).map(str),
+        "delta": st.sampled_from(["1e-6", "1e-12", "0.0001", "3e-9", "1e-300"]),
+    }),
+)  # fmt: skip
 KEYS = st.one_of(
     st.lists(st.text("abcäß ,'\"", min_size=1, max_size=4), min_size=1, max_size=4, unique=True),
     st.lists(st.integers(-9, 99), min_size=1, max_size=4, unique=True),
@@ -195,9 +193,7 @@ def test_any_plan_has_the_same_hash_in_python(data):
             {"queries": [ny.query.count(shares=1)]},
             "there is no field 'shares'; did you mean 'share'",
         ),
-        ({"queries": ["count"]}, "query"),
-        ({"queries": []}, "query"),
-        ({"unit": "person"}, "unit"),
+        ({"queries": ["count"]}, "query"), ({"queries": []}, "query"), ({"unit": "person"}, "unit"),
         ({"unit": None}, r"unit = None: must be a \[unit\] section"),
         ({"budget": None}, "budget = None: must be ny.at_most"),
         ({"queries": None}, "queries = None: must be a list"),
@@ -214,7 +210,7 @@ def test_any_plan_has_the_same_hash_in_python(data):
         ({"columns": {"sex": 5}}, "columns.sex = 5: must be a section with fields such as keys"),
         ({"consistency": "least"}, "must be 'least-squares'"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_named(change, says):
     with pytest.raises(PlanError, match=says):
         ny.Plan(**{**GIVEN, **change})
@@ -238,10 +234,8 @@ def test_the_errors_of_a_plan_are_a_data_frame():
     plan = ny.Plan.from_dict(tomllib.loads(MIXED, parse_float=Decimal))
     frame = plan.errors()
     assert list(frame["query"] + "." + frame["level"])[:3] == [
-        "total.state",
-        "total.county",
-        "race.county",
-    ]
+        "total.state", "total.county", "race.county",
+    ]  # fmt: skip
     assert frame["share"].sum() == pytest.approx(1)
     ((_, sigma_squared), *_) = plan.calibrated()
     assert frame["standard_error"][0] == pytest.approx(float(sigma_squared) ** 0.5, rel=1e-3)

@@ -121,12 +121,10 @@ def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_s
     ("given", "largest"),
     [
         ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
-        ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]),
-        ([(8,), (5, 5)], [(8,), (5, 5)]),
-        ([(8,), (4, 4)], [(8,)]),
-        ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
+        ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]), ([(8,), (5, 5)], [(8,), (5, 5)]),
+        ([(8,), (4, 4)], [(8,)]), ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
     ],
-)
+)  # fmt: skip
 def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, largest):
     assert list(listed(given)) == list(maximal(given)) == largest
 
@@ -134,14 +132,12 @@ def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, larg
 @pytest.mark.parametrize(
     ("rows", "bounds", "vectors"),
     [
-        (1000, {}, ((6000,),)),
-        (1, {}, ((6,),)),
-        (1000, {"cells": 1}, ((6000,),)),
+        (1000, {}, ((6000,),)), (1, {}, ((6,),)), (1000, {"cells": 1}, ((6000,),)),
         (1000, {"groups": 1000, "rows_per_group": 1}, ((6,) * 1000,)),
         (1000, {"groups": 3, "rows_per_group": 5}, ((30, 30, 30),)),
         (1000, {"cells": 2, "rows_per_group": 5}, ((30, 30),)),
     ],
-)
+)  # fmt: skip
 def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
     """What may be added and taken alike: both versions of a unit in the same cells."""
     declared = shifts(
@@ -197,11 +193,9 @@ PLACES = [["A", "x"], ["A", "y"], ["B", "x"], ["B", "z"]]
 QUERIES = [
     {"measure": "count", "at": ["state", "county"], "groups": 2},
     {"measure": "count", "at": ["state", "county"], "rows_per_group": 1},
-    {"measure": "count", "by": ["sex"], "groups": 1},
-    {"measure": "count"},
+    {"measure": "count", "by": ["sex"], "groups": 1}, {"measure": "count"},
     {"measure": "units", "at": ["state", "county"], "groups": 2},
-    {"measure": "units", "at": ["state"]},
-    {"measure": "units"},
+    {"measure": "units", "at": ["state"]}, {"measure": "units"},
     {"measure": "sum", "column": "x", "clip": [-1, 2], "at": ["county"], "groups": 1},
     {"measure": "sum", "column": "x", "clip": [1, 3], "at": ["state"], "rows_per_group": 1},
     {"measure": "variance", "column": "x", "clip": [-2, 3], "at": ["state"], "rows_per_group": 2},
@@ -211,7 +205,7 @@ QUERIES = [
     {"measure": "histogram", "column": "x", "edges": [-1, 1, 2, 4], "groups": 2},
     {"measure": "histogram", "column": "x", "edges": [0, 2, 4], "at": ["state", "county"]},
     {"measure": "quantiles", "column": "x", "edges": [0, 2], "quantiles": [0.5], "by": ["sex"]},
-]
+]  # fmt: skip
 
 
 def plan_of(query, neighboring, rows):

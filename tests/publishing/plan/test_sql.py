@@ -189,8 +189,7 @@ REFUSED = [
     ("SELECT YEAR(born) AS y, COUNT(*) FROM people GROUP BY y", 8, "period.day, 'month'"),
     ("SELECT EXTRACT(YEAR FROM born), COUNT(*) FROM people GROUP BY 1", 26, "period.day, 'month'"),
     (
-        "SELECT SUM(income * pay) FROM people",
-        12,
+        "SELECT SUM(income * pay) FROM people", 12,
         "give clips={'income': .low, high., 'pay': .low, high.}, or --clip income=LOW,HIGH --clip",
     ),
     ("SELECT SUM(income // 2) FROM people", 12, "give clips={'income': .low, high.}"),
@@ -243,8 +242,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM people WHERE income = 55.5", 35, "derive a clipped column in the plan"),
     ("SELECT COUNT(*) AS age FROM people ORDER BY people.age", 45, "is not grouped"),
     (
-        "SELECT COUNT(*) AS sex FROM people GROUP BY people.sex HAVING sex > 2",
-        63,
+        "SELECT COUNT(*) AS sex FROM people GROUP BY people.sex HAVING sex > 2", 63,
         "is grouped, and not a column of SELECT",
     ),
     ("SELECT COUNT(* FROM people", 16, "is not a SQL"),
@@ -253,7 +251,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM people WHERE name = 'a\"''b'", 42, "both kinds of quotes"),
     ("SELECT COUNT(*) FROM people WHERE age = ?", 35, "is a parameter"),
     ("", None, "only a SELECT"),
-]
+]  # fmt: skip
 """A statement, the column of its first line that the error names, and the reason."""
 
 
@@ -316,18 +314,16 @@ def test_a_comment_is_no_part_of_a_name():
 @pytest.mark.parametrize(
     ("text", "given", "says"),
     [
-        (None, {}, "statement = None: must be the text of a SELECT"),
-        (3, {}, "statement = 3"),
+        (None, {}, "statement = None: must be the text of a SELECT"), (3, {}, "statement = 3"),
         ("SELECT COUNT(*) FROM people", {"clips": "x"}, "clips = 'x': must be a mapping"),
         ("SELECT COUNT(*) FROM people", {"clips": [("x", 1)]}, "must be a mapping"),
         ("SELECT COUNT(*) FROM people", {"delta": "foo"}, "'foo': no group has keys to discover"),
         (
-            "SELECT sex, COUNT(*) FROM people GROUP BY sex",
-            {"delta": "1e-9"},
+            "SELECT sex, COUNT(*) FROM people GROUP BY sex", {"delta": "1e-9"},
             r"key_delta \(--delta\) = '1e-9'",
         ),
     ],
-)
+)  # fmt: skip
 def test_an_argument_of_another_type_or_without_use_is_refused_by_name(text, given, says):
     with pytest.raises(PlanError, match=says):
         translate(text, parse(BASE), **given)
