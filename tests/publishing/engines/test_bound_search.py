@@ -90,6 +90,8 @@ def edges_of(most, signed):
 def test_each_value_is_in_the_cell_of_the_least_candidate_that_holds_it(signed):
     search = ClipSearch("h", Fraction(1, 10), Fraction(1, 100), signed, 6)
     edges = edges_of(6, signed)
+    histogram = a_plan("discover-signed" if signed else "discover").query("sum-clip")
+    assert histogram.bins == edges_of(30, signed)
     for value in range(-64 if signed else 0, 65):
         counts = [0] * (len(edges) - 1)
         counts[int(np.searchsorted(edges, value, side="right")) - 1] = 10**6
