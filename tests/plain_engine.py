@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from neyman.publishing import (
     aggregate_cells,
+    backend_of,
     check_schema,
+    columns_read,
     discover,
     key_text,
     open_table,
     rehearse,
 )
-from neyman.publishing.engines.data_schema import columns_needed
 
 KEY = bytes(range(18))
 NUMBER = re.compile(r"-?([0-9]{1,120}(\.[0-9]{0,120})?|\.[0-9]{1,120})([eE][-+]?[0-9]{1,4})?")
@@ -372,7 +373,7 @@ def counted(plan, source, engine="duckdb", key=KEY, rehearsed=False):
         rehearsed: leave the rehearsal out, as the plan had one with a source of these columns.
     """
     form = open_table(source, engine, rows=False)
-    columns = columns_needed(plan, list(form.columns))
+    columns = columns_read(plan, list(form.columns))
     check_schema(plan, form)
     if engine == "duckdb" and not rehearsed:
         rehearse(plan, open_table(source, engine, columns or None, rows=False))
@@ -381,6 +382,38 @@ def counted(plan, source, engine="duckdb", key=KEY, rehearsed=False):
         assert (cells.values != 0).all()
         assert (cells.index[1:] > cells.index[:-1]).all()
     return {name: cells.dense().tolist() for name, cells in result.items()}
+
+
+def fetched(rows):
+    """Rows of any engine as an Arrow table."""
+    return backend_of(rows).arrow(rows)
+
+
+def fits(away, room):
+    """Whether cells that move fit into those of a shift, several in one or each by itself."""
+    if not away or sum(away) > sum(room):
+        return not away
+    first, *rest = away
+    return any(
+        size >= first and fits(tuple(rest), (*room[:i], size - first, *room[i + 1 :]))
+        for i, size in enumerate(room)
+        if size not in room[:i]
+    )
+
+
+def moves(shifts, difference):
+    """Whether the cells that move fit into those of one of the shifts."""
+    away = tuple(sorted((abs(int(cell)) for cell in difference if cell), reverse=True))
+    return any(fits(away, shift) for shift in shifts)
+
+
+def maximal(shifts):
+    """The shifts, sorted downward, that fit into no other one; largest norm first."""
+    result = []
+    for one in sorted(set(shifts), key=lambda v: (sum(x * x for x in v), v), reverse=True):
+        if not any(fits(one, other) for other in result):
+            result.append(one)
+    return tuple(result)
 
 
 def aggregate(plan, table):

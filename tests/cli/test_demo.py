@@ -56,7 +56,11 @@ def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(e
     assert sum(noisy) > 1000
     total = pyarrow.parquet.read_table(release / "tables" / "total.region.parquet").to_pylist()
     assert total[0]["value"] == 42_008_942
-    promised = json.loads((release / "receipt.json").read_text())["guarantee"]
+    receipt = json.loads((release / "receipt.json").read_text())
+    assert receipt["plan_hash"].endswith(
+        "4a40ba32622c53469a5e992ef8baa220473c6f370f5cca11f35b0a2bd12bf938"
+    )
+    promised = receipt["guarantee"]
     assert promised["power"][1]["upper"] <= 0.25
     assert (release / "report.html").stat().st_size > 10_000
 

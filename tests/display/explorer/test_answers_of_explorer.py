@@ -387,6 +387,26 @@ def test_answers_are_those_of_the_library(plan_file):
             assert delta <= most or step
 
 
+def test_a_plan_at_its_own_budget_shows_the_limit_that_was_chosen():
+    """Epsilon is 3, not 3.0000003; with less noise it is above."""
+    budget = {"budget": {"epsilon": 3, "delta": Decimal("1e-6")}}
+    plan = Plan.from_dict(tomllib.loads(PLAN, parse_float=Decimal) | budget)
+    desk = PlanDesk(Opened("plan.toml", plan=plan))
+    question = {"about": "plan", "level": 0.05, "prior": 0.01, "delta": 1e-6}
+    loud = {**question, "rho": float(1 / plan.scale) * 1.1}
+    shown = [
+        figure
+        for asked in (question, loud)
+        for name, figure, _ in desk.risk(asked).figures
+        if name.startswith("Epsilon")
+    ]
+    assert shown[0] == "3"
+    assert float(shown[1]) > 3
+    assert desk.guarantee(question).epsilon(1e-6) <= 3
+    assert desk.profile(question).curve.x <= 3
+    assert desk.guarantee(loud).tradeoff.epsilon(1e-6).lower > 3
+
+
 def toml_of(desk, asked):
     """The plan of the screen, read again."""
     return tomllib.loads(desk.answer(asked | {"ask": "tables"}).toml, parse_float=Decimal)

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_source import LINES, SECRET, a_plan
+from test_source import counts as counted
 
 from neyman import Ledger, check_data
 from neyman.ledger import ChargedError
-from neyman.publishing import DataError, Plan, PlanError, Source, SourcePart
+from neyman.publishing import DataError, Plan, PlanError, Source, SourcePart, open_table
 from neyman.publishing.engines import csv_reader as lines
 from plain_engine import aggregate
 from plans import release
@@ -182,6 +183,70 @@ def test_what_a_csv_writer_writes_with_a_delimiter_is_read_back(tmp_path, delimi
         csv.writer(file, delimiter=delimiter).writerows([("x", "y"), *values])
     result = {tuple(v or "" for v in row.values()) for row in rows(path, delimiter=delimiter)}
     assert result == set(values)
+
+
+# Lines
+
+
+@pytest.fixture
+def people(tmp_path):
+    def write(content: bytes) -> str:
+        path = tmp_path / "people.csv"
+        path.write_bytes(content)
+        return str(path)
+
+    return write
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(LINES, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 3))
+def test_a_file_has_the_rows_of_its_lines_each_read_alone(tmp_path_factory, some, end, width):
+    folder = tmp_path_factory.mktemp("data")
+    header = b",".join([b"x", b"y", b"z"][:width]) + b"\n"
+
+    def read(content: bytes) -> list[dict]:
+        (folder / "f.csv").write_bytes(header + content)
+        return lines.read_csv(str(folder / "f.csv")).to_pylist()
+
+    alone = [read(line + end) for line in some]
+    assert all(len(rows) <= 1 for rows in alone)
+    together = read(b"".join(line + end for line in some))
+    key = lambda row: str(sorted(row.items()))  # noqa: E731 - one use
+    assert sorted(together, key=key) == sorted(itertools.chain(*alone), key=key)
+
+
+PLAIN = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=4)
+LIKELY = st.sampled_from(['"', '""', ",", 'a"b', "a,b", '","', " ", "é"])
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.lists(PLAIN | LIKELY, min_size=3, max_size=3)), st.booleans())
+def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
+    path = tmp_path_factory.mktemp("data") / "f.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL)
+        writer.writerow(["x", "y", "z"])
+        writer.writerows(rows)
+    results = [tuple(row.values()) for row in lines.read_csv(str(path)).to_pylist()]
+    right = [tuple(value or None for value in row) for row in rows]
+    key = lambda row: [value or "" for value in row]  # noqa: E731 - one use
+    assert sorted(results, key=key) == sorted(right, key=key)
+
+
+@pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
+def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped(
+    people, monkeypatch, long
+):
+    content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
+    for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
+        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
+        assert counted(a_plan(), people(content)) == [3, 1], size
+
+
+def test_only_the_first_line_of_a_csv_file_is_read_for_its_schema(people, monkeypatch):
+    monkeypatch.setattr(lines, "blocks", lambda file: pytest.fail("rows were read"))
+    assert open_table(people(b"id,race\n1,a\n"), rows=False).columns == ("id", "race")
 
 
 # Compression

@@ -1,18 +1,22 @@
-"""Which files a path, a folder, a pattern or a list names: those, each once, and no others."""
+"""Which files a source names, and input that will not do: refused before a row is read."""
 
+import gc
 import os
 import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
+import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_engine import small_plan
 
 from neyman import Ledger
-from neyman.publishing import DataError, open_table
-from neyman.publishing.engines.backends import fetched
-from neyman.publishing.engines.data_files import data_files
-from plain_engine import counted
+from neyman.publishing import DataError, close_table, open_table, rehearse
+from plain_engine import counted, fetched
 from plans import release
 
 
@@ -29,15 +33,12 @@ def count(source, engine="duckdb"):
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("data[1].parquet", "data1.parquet"),
-        ("data*.parquet", "data12.parquet"),
-        ("data?.parquet", "data1.parquet"),
-        ("data{1,2}.parquet", "data1.parquet"),
-        ("[d]ata[!x].parquet", "data1.parquet"),
-        ("**.parquet", "data1.parquet"),
+        ("data[1].parquet", "data1.parquet"), ("data*.parquet", "data12.parquet"),
+        ("data?.parquet", "data1.parquet"), ("data{1,2}.parquet", "data1.parquet"),
+        ("[d]ata[!x].parquet", "data1.parquet"), ("**.parquet", "data1.parquet"),
         ("data%31 #1?x=.parquet", "data1.parquet"),
     ],
-)
+)  # fmt: skip
 def test_a_file_whose_name_is_a_pattern_is_read_and_no_other(engine, tmp_path, name, other):
     path = people(tmp_path / name, 10, 1)
     people(tmp_path / other, 5, 50)
@@ -90,7 +91,6 @@ def test_leftovers_of_a_failed_job_are_not_counted(engine, tmp_path):
 
 
 def test_a_file_under_several_names_is_read_once(engine, tmp_path):
-    """A symbolic link, a hard link, a link to a folder, a circle of links."""
     folder = tmp_path / "people"
     path = people(folder / "deep" / "b.parquet", 2, 1)
     (folder / "a.parquet").symlink_to(path)
@@ -109,7 +109,6 @@ def test_a_file_under_several_names_is_read_once(engine, tmp_path):
 
 @pytest.mark.parametrize("link", ["x.parquet", "deep/x.parquet", "other"])
 def test_a_link_that_leads_out_of_a_folder_is_refused(tmp_path, link):
-    """Of a file or of a folder: who named the folder did not name what is elsewhere."""
     people(tmp_path / "elsewhere" / "secret.parquet", 5)
     folder = tmp_path / "people"
     people(folder / "a.parquet", 1)
@@ -133,7 +132,7 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path):
 def test_files_are_found_in_folders_whose_names_begin_with_a_dot_if_they_are_named(tmp_path):
     path = people(tmp_path / "_old" / ".x" / "a.parquet", 4)
     for source in (tmp_path / "_old" / ".x", tmp_path / "_*" / ".x" / "*", path):
-        assert data_files(source) == [str(path)]
+        assert count(source) == [4, 0]
 
 
 @pytest.mark.parametrize("source", [[], ["a.parquet", 5], [None]])
@@ -197,3 +196,168 @@ def test_rows_of_files_come_from_all_of_them(engine, tmp_path):
     for i in range(1, 12):
         people(tmp_path / f"part-{i}.parquet", i)
     assert fetched(open_table(tmp_path, engine)).num_rows == sum(range(12))
+
+
+def write(path, **columns):
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_a_column_whose_type_changes_between_files_is_refused_by_file_and_column(engine, tmp_path):
+    write(tmp_path / "a.parquet", sex=pa.array([1], pa.int64()), other=["x"])
+    write(tmp_path / "b.parquet", sex=["1"], other=[2])
+    with pytest.raises(DataError, match="one type in all files") as caught:
+        open_table(tmp_path, engine, ["sex"], rows=False)
+    assert "'sex' has type string, and int64" in str(caught.value)
+    assert repr(str(tmp_path / "b.parquet")) in str(caught.value)
+    write(tmp_path / "b.parquet", sex=pa.array([1, 0], pa.int64()), other=[2, 3])
+    columns = ["sex"]
+    table = open_table(tmp_path, engine, columns)
+    assert sorted(fetched(table)["sex"].to_pylist()) == [0, 1, 1]
+
+
+def test_a_parquet_file_that_is_cut_off_is_refused_by_name(engine, tmp_path):
+    path = write(tmp_path / "a.parquet", sex=list(range(1000)))
+    total = path.read_bytes()
+    for length in (0, 3, 4, 100, len(total) // 2, len(total) - 1):
+        path.write_bytes(total[:length])
+        with pytest.raises(DataError, match=r"not readable Parquet.*whole") as caught:
+            open_table(tmp_path, engine, rows=False)
+        assert str(path) in str(caught.value)
+
+
+def test_names_that_stand_for_two_columns_are_refused(engine, tmp_path):
+    """Twice the same name, or two in a file that differ in case: which is meant is not known."""
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["x", "x", "sex"])
+    path = tmp_path / "a.parquet"
+    pq.write_table(twice, path)
+    for place in (twice, path):
+        with pytest.raises(DataError, match="2 columns called 'x'"):
+            open_table(place, engine, ["x"], rows=False)
+    cased = write(path, Race=["a"], race=["b"], sex=[1])
+    with pytest.raises(DataError, match="if case is ignored"):
+        open_table(cased, engine, ["race"], rows=False)
+    assert counted(small_plan(), open_table(cased, engine, ["sex"]), engine)
+    both = pa.table({"Race": ["a", "a"], "race": ["b", "b"]})
+    with pytest.raises(DataError, match="if case is ignored"):
+        open_table(both, engine, ["Race"])
+
+
+def test_a_rehearsal_on_the_engine_reads_no_row(engine, tmp_path):
+    path = write(tmp_path / "a.parquet", sex=[1, 0])
+    table = open_table(path, engine, rows=False)
+    if engine == "spark":
+        path.unlink()
+    rehearse(small_plan(), table)
+
+
+def test_a_missing_extra_names_itself():
+    """Without PySpark everything else works, and engine = 'spark' says what to install."""
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name: None if name == 'pyspark' else find(name)\n"
+        "import pyarrow as pa\n"
+        "from neyman.publishing.engines.source import open_table\n"
+        "open_table(pa.table({'x': [1]}))\n"
+        "try: open_table('nowhere.parquet', 'spark', rows=False)\n"
+        "except ImportError as error: print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "pip install 'neyman[spark]'" in result.stdout, result.stderr
+
+
+@pytest.mark.needs("java")
+def test_a_spark_of_ours_is_quiet_and_stopped_and_leaves_nothing(tmp_path):
+    """In a process of its own: two tables share one Spark, the last one stops it; nothing is
+    printed by Java, no row stays, and after the process no folder, also not where it started."""
+    path = write(tmp_path / "a.parquet", sex=[1, 0, 1])
+    code = f"""
+import gc, glob, tempfile
+from neyman.publishing.engines.aggregate import aggregate_cells
+from neyman.publishing.engines.source import close_table, open_table
+from pyspark.sql import SparkSession
+import sys; sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (0, 2)]!r}
+from test_engine import small_plan
+tempfile.tempdir = {str(tmp_path)!r}
+form = open_table({str(path)!r}, "spark", rows=False)
+context = form.get_backend()._session.sparkContext
+said = [context.master, context.uiWebUrl, context.getConf().get("spark.eventLog.enabled")]
+table = open_table({str(path)!r}, "spark", ["sex"])
+assert table.get_backend()._session.sparkContext is context
+close_table(form)
+said += aggregate_cells(small_plan(), table)["q", "all", "count"].dense().tolist()
+del table, form
+gc.collect()
+left = glob.glob({str(tmp_path)!r} + "/neyman-*/*/*")  # Java uses its folders as long as it runs
+said += [SparkSession.getActiveSession(), context._jsc, left]
+print(said)
+"""
+    here = tmp_path / "here"
+    here.mkdir()
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=here
+    )
+    right = "['local[2]', None, 'false', 1, 2, 0, None, None, []]"
+    assert (result.stdout.strip(), result.stderr) == (right, "")
+    assert not list(here.iterdir())
+    assert not list(tmp_path.glob("neyman-*"))
+
+
+def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
+    """In its own process: a Java that is too old is told from the error, which is ours."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'UnsupportedClassVersionError: too old' >&2\nexit 1\n")
+    java.chmod(0o700)
+    code = (
+        "import pyarrow as pa\n"
+        "from neyman.publishing.engines.csv_reader import DataError\n"
+        "from neyman.publishing.engines.source import open_table\n"
+        "try: open_table(pa.table({'x': [1]}), 'spark')\n"
+        "except DataError as error: print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert "needs Java 17" in result.stdout
+    assert "UnsupportedClassVersionError: too old" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):
+    """DuckDB reads it by its name; Spark leaves out names with '_' or '.' in front, silently."""
+    for name in ("_a.parquet", ".a.parquet"):
+        path = write(tmp_path / name, sex=[1])
+        if engine == "spark":
+            with pytest.raises(DataError, match="rename"):
+                open_table(path, engine)
+        else:
+            assert fetched(open_table(path, engine)).num_rows == 1
+
+
+def test_types_that_no_plan_uses_stop_nothing_where_they_are_not_needed(engine, tmp_path):
+    odd = pa.table({
+        "sex": [1], "at": pa.array([10**18], pa.timestamp("ns", "UTC")),
+        "time": pa.array([1], pa.time64("us")), "list": [[1]], "struct": [{"a": 1}],
+    })  # fmt: skip
+    pq.write_table(odd, tmp_path / "a.parquet")
+    plan = small_plan()
+    assert counted(plan, tmp_path / "a.parquet", engine)["q", "all", "count"] == [0, 1, 0]
+
+
+def test_closing_a_table_twice_or_one_of_the_caller_does_no_harm(tmp_path, monkeypatch):
+    mine = ibis.duckdb.connect()
+    mine.raw_sql("create table t as select 1 as sex")
+    close_table(open_table(mine.table("t")))
+    assert mine.table("t").to_pyarrow()["sex"].to_pylist() == [1]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours = open_table(pa.table({"sex": [1]}))
+    assert list(tmp_path.iterdir())
+    close_table(ours)
+    close_table(ours)
+    gc.collect()
+    assert not list(tmp_path.iterdir())

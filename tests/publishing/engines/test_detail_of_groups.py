@@ -35,7 +35,6 @@ from neyman.publishing import (
     synthesize,
     verify,
 )
-from neyman.publishing.engines.drop_counts import query_rows
 from plain_engine import KEY, counted
 
 RELATIONS = ("add-remove", "replace-one")
@@ -75,15 +74,10 @@ def _fits(away, shift) -> bool:
 @pytest.mark.parametrize(
     ("groups", "cells", "rows", "most_groups", "in_a_group"),
     [
-        (1, 2, 1, None, None),
-        (2, 2, 1, None, None),
-        (2, 2, 3, None, None),
-        (2, 2, 3, 1, None),
-        (2, 2, 3, None, 1),
-        (3, 2, 2, 2, 1),
-        (2, 3, 2, 1, 2),
+        (1, 2, 1, None, None), (2, 2, 1, None, None), (2, 2, 3, None, None), (2, 2, 3, 1, None),
+        (2, 2, 3, None, 1), (3, 2, 2, 2, 1), (2, 3, 2, 1, 2),
     ],
-)
+)  # fmt: skip
 def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reached(
     neighboring, groups, cells, rows, most_groups, in_a_group
 ):
@@ -92,11 +86,9 @@ def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reac
     bounds = {"groups": most_groups, "rows_per_group": in_a_group}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
     plan = a_plan(
-        neighboring,
-        rows,
-        [ny.query.count(by="k", detail=[[], ["c"]], thresholds=[5], **given)],
+        neighboring, rows, [ny.query.count(by="k", detail=[[], ["c"]], thresholds=[5], **given)],
         columns={"k": ny.keys(list(range(groups))), "c": ny.keys(list(range(cells)))},
-    )
+    )  # fmt: skip
     first, second = plan.entries()
     versions = [
         Counter(own)
@@ -174,11 +166,9 @@ def test_rows_that_are_kept_are_the_same_at_each_level_on_each_engine(engine):
                     [int(x) for part in outcome for x in part if x]
                     for outcome in itertools.product(*zip(parts, split, strict=True))
                 ]
-                assert any(all(fits(o, s) for o in outcomes) for s in shifts), (
-                    number,
-                    versions[i],
-                    versions[j],
-                )
+                assert any(
+                    all(fits(o, s) for o in outcomes) for s in shifts
+                ), (number, versions[i], versions[j])  # fmt: skip
 
 
 # The exact law
@@ -564,7 +554,7 @@ def test_a_session_answers_a_query_with_detail():
 def test_dropped_rows_are_counted_for_groups():
     """A row without a key of the detail still counts for its group."""
     data = pa.table({"k": ["x", "x", "w"], "sex": ["f", "?", "f"], "age": [1, 1, 1]})
-    (rows,) = query_rows(a_plan(), open_table(data, "duckdb"), KEY)
+    (rows,) = ny.check_data(a_plan(), data).queries
     assert (rows.query, rows.taken, rows.unknown, rows.counted) == ("count", 3, 1, 2)
     cells = aggregate_cells(a_plan(), open_table(data, "duckdb"), KEY)
     assert [int(cells[f"count#{n}", "all", "count"].dense().sum()) for n in range(3)] == [2, 1, 1]

@@ -32,18 +32,14 @@ from plain_engine import KEY
 from random_laws import INPUTS, is_small
 
 GRID = {
-    "race": [None, "a", "A", "b", "b "],
-    "age": [None, 10, 17, 18, 40],
-    "pay": [None, "-1.5", "0", "2.5"],
-    "ok": [None, True, False],
-}
+    "race": [None, "a", "A", "b", "b "], "age": [None, 10, 17, 18, 40],
+    "pay": [None, "-1.5", "0", "2.5"], "ok": [None, True, False],
+}  # fmt: skip
 ROWS = list(itertools.product(*GRID.values()))
 COLUMNS = {
-    "race": {"keys": ["a", "A", "b"]},
-    "age": {"integer": True},
-    "pay": {"decimals": 1},
+    "race": {"keys": ["a", "A", "b"]}, "age": {"integer": True}, "pay": {"decimals": 1},
     "ok": {"type": "boolean"},
-}
+}  # fmt: skip
 DERIVE = {
     "band": {"cut": "age", "edges": [0, 18, 65], "labels": ["minor", "adult"], "unknown": "none"}
 }
@@ -53,37 +49,24 @@ ATOMS = [
     *("race is None", "race is not None", "starts(race, 'b')", "lower(race) == 'a'"),
     *("age < 18", "age >= 18", "17 < age", "age > 17 and age < 18", "10 <= age <= 17"),
     *(
-        "age == 18",
-        "age is None",
-        "age in [10, 40]",
-        "age != 40",
-        "age + 1 > 18",
+        "age == 18", "age is None", "age in [10, 40]", "age != 40", "age + 1 > 18",
         "clip(age, 0, 99) < 17.5",
     ),
     *(
-        "clip(age, 0, 99) >= 17.5",
-        "age % 2 == 0",
-        "pay < 0",
-        "pay > 0",
-        "pay == 0",
-        "pay <= 2",
-        "pay is None",
-        "ok",
-        "not ok",
+        "clip(age, 0, 99) >= 17.5", "age % 2 == 0", "pay < 0", "pay > 0", "pay == 0", "pay <= 2",
+        "pay is None", "ok", "not ok",
     ),
     *("ok == True", "ok is None", "band == 'minor'", "band == 'adult'", "band != 'none'"),
-]
+]  # fmt: skip
 MEASURES = [
-    {"measure": "count"},
-    {"measure": "count", "by": ["race"]},
-    {"measure": "count", "by": ["band"]},
-    {"measure": "sum", "column": "age", "clip": [0, 30]},
+    {"measure": "count"}, {"measure": "count", "by": ["race"]},
+    {"measure": "count", "by": ["band"]}, {"measure": "sum", "column": "age", "clip": [0, 30]},
     {"measure": "sum", "column": "pay", "clip": [-1, 2], "by": ["band"]},
     {"measure": "mean", "column": "age", "clip": [0, 40]},
     {"measure": "variance", "column": "pay", "clip": [-1, 2]},
     {"measure": "histogram", "column": "age", "edges": [0, 18, 99]},
     {"measure": "ratio", "column": "pay", "clip": [0, 2], "over": "age", "clip_over": [1, 40]},
-]
+]  # fmt: skip
 
 
 def a_filter(draw, depth=2):
@@ -100,21 +83,12 @@ def a_plan(queries, neighboring="add-remove", budget=None, **more):
     """A plan of some queries, each with a share of one over their number, unless it has one."""
     share = Fraction(1, len(queries))
     columns = {**COLUMNS, "row": {"keys": list(range(len(ROWS)))}}
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "disjoint",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": neighboring},
-            "columns": columns,
-            "derive": DERIVE,
-            "budget": budget or {"zcdp": 1},
-            "query": [{"share": share, **query} for query in queries],
-            "disjoint": True,
-            **more,
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "disjoint", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": neighboring}, "columns": columns,
+        "derive": DERIVE, "budget": budget or {"zcdp": 1},
+        "query": [{"share": share, **query} for query in queries], "disjoint": True, **more,
+    })  # fmt: skip
 
 
 def table_of(rows):
@@ -261,35 +235,23 @@ def test_power_is_claimed_for_the_worst_neighbor_and_scenarios_are_within_it():
 
 
 PROVED = [
-    ("race == 'a'", "race == 'A'"),
-    ("race in ['a', 'b']", "not (race != 'A')"),
-    ("race is None", "race != 'a'"),
-    ("age < 18", "age >= 18"),
-    ("age > 17 and age < 40", "18 > age"),
-    ("age > 17", "age < 18"),
+    ("race == 'a'", "race == 'A'"), ("race in ['a', 'b']", "not (race != 'A')"),
+    ("race is None", "race != 'a'"), ("age < 18", "age >= 18"),
+    ("age > 17 and age < 40", "18 > age"), ("age > 17", "age < 18"),
     ("clip(age, 0, 99) < 17.5", "clip(age, 0, 99) >= 18"),
     ("10 <= age <= 20 or age > 40", "age == 30 or age is None"),
-    ("pay > 0 and race == 'a'", "ok and race == 'b'"),
-    ("ok", "not ok"),
-    ("ok and age > 1", "ok is None"),
-    ("starts(race, 'b')", "not starts(race, 'b')"),
-    ("band == 'minor'", "band == 'adult'"),
-    ("age + 1 > 18", "age + 1 <= 18"),
+    ("pay > 0 and race == 'a'", "ok and race == 'b'"), ("ok", "not ok"),
+    ("ok and age > 1", "ok is None"), ("starts(race, 'b')", "not starts(race, 'b')"),
+    ("band == 'minor'", "band == 'adult'"), ("age + 1 > 18", "age + 1 <= 18"),
     ("not (age < 18 or ok)", "age in [10, 11]"),
-]
+]  # fmt: skip
 OPEN = [
-    ("race == 'a'", "age < 18"),
-    ("race != 'a'", "race == 'b'"),
-    ("race == 'a'", "lower(race) == 'b'"),
-    ("age < 18", "band == 'adult'"),
-    ("age < 18", "age > 10"),
-    ("age < 18", "age + 1 > 30"),
-    ("age % 2 == 0", "age == 3"),
-    ("pay < 0 or race == 'a'", "pay > 0 and race == 'b' or ok"),
-    ("age <= 18", "age >= 18"),
-    ("race is not None", "race == 'a'"),
-    ("not (race == 'a' and ok)", "race == 'a'"),
-]
+    ("race == 'a'", "age < 18"), ("race != 'a'", "race == 'b'"),
+    ("race == 'a'", "lower(race) == 'b'"), ("age < 18", "band == 'adult'"),
+    ("age < 18", "age > 10"), ("age < 18", "age + 1 > 30"), ("age % 2 == 0", "age == 3"),
+    ("pay < 0 or race == 'a'", "pay > 0 and race == 'b' or ok"), ("age <= 18", "age >= 18"),
+    ("race is not None", "race == 'a'"), ("not (race == 'a' and ok)", "race == 'a'"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("one", "other"), [*PROVED, *OPEN])
@@ -340,7 +302,6 @@ def test_the_worst_alternative_of_equal_parts_is_exact():
 
 
 def test_a_release_of_disjoint_queries_verifies_and_a_smaller_charge_does_not(tmp_path):
-    """The receipt has the whole mechanism; whoever changes it, or leaves it out, is found out."""
     queries = [
         {"name": f"q{k}", "measure": "count", "where": f"race == '{n}'", "share": Fraction(k, 6)}
         for n, k in (("a", 1), ("A", 2), ("b", 3))
@@ -371,7 +332,6 @@ def test_a_release_of_disjoint_queries_verifies_and_a_smaller_charge_does_not(tm
 @pytest.mark.parametrize("neighboring", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("more", [{}, {"by": ["band"]}])
 def test_a_partition_and_its_column_in_by_have_one_noise(neighboring, more):
-    """Beside another query: a share is what the worst parts take together, in either form."""
     every = {"name": "every", "measure": "count", "share": Fraction(1, 3)}
     query = {"name": "n", "measure": "count", "share": Fraction(2, 3), **more}
     plan = a_plan([every, {**query, "partition": "race"}], neighboring)
@@ -443,7 +403,6 @@ def test_a_partition_has_the_tables_of_its_keys_each_with_its_own_terms(unknown)
     ],
 )
 def test_a_wrong_partition_is_refused_by_name(change, says):
-    """Before anything is counted, with the field, the query, and what is valid."""
     with pytest.raises(PlanError, match=says):
         a_plan([{**SPLIT, **change}])
 
@@ -502,7 +461,6 @@ def test_a_plan_says_what_is_charged_once_and_what_is_not():
 
 
 def test_several_questions_of_a_session_share_a_charge():
-    """Two disjoint questions have the noise that one has; one after the other they add up."""
     rows = pa.table({"race": ["a", "b"] * 50})
     unit, columns = ny.Unit("person", neighboring="add-remove", rows=1), {"race": COLUMNS["race"]}
     session = ny.Session(rows, ledger=ny.throwaway(1), dataset="d@1", unit=unit, columns=columns)
@@ -519,7 +477,6 @@ def test_several_questions_of_a_session_share_a_charge():
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "rounded-gaussian"])
 @pytest.mark.parametrize("budget", [{"gdp": 1}, {"power": "1/4", "level": "1/20"}])
 def test_parts_of_one_kind_get_the_noise_of_one_part_alone(noise, budget):
-    """Under add-remove the noise of three equal parts is that of a plan with one of them."""
     queries = [
         {"name": f"q{n}", "measure": "count", "where": f"race == '{key}'", "by": ["band"]}
         for n, key in enumerate("aAb")
@@ -533,7 +490,6 @@ def test_parts_of_one_kind_get_the_noise_of_one_part_alone(noise, budget):
 
 
 def test_alternatives_are_the_worst_of_their_mechanisms():
-    """Each question has the largest answer of all, and what is in all of them stands beside."""
     base, others = ny.Gaussian(4), [ny.Gaussian(2), ny.Laplace(2) * 2, ny.Gaussian(3)]
     worst = Alternatives.of([base, *(base + other for other in others)])
     assert worst == base + Alternatives(tuple(others))

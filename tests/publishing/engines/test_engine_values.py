@@ -5,8 +5,12 @@ that the answer here is the same, or that a plan cannot get there.
 """
 
 import ast
+import base64
 import inspect
+import logging
 import math
+import re
+import secrets
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,11 +22,19 @@ from hypothesis import strategies as st
 from test_engine import ONE, small_plan
 
 from each_engine import on_each
-from neyman.publishing import backend_of, close_table, open_table, square_unit
-from neyman.publishing.engines.backends import fetched
+from neyman.publishing import (
+    aggregate_cells,
+    backend_of,
+    close_table,
+    key_bytes,
+    open_table,
+    square_unit,
+)
+from neyman.publishing.engines.aggregate import _summand
+from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.expressions import bin_of, scaled_integer, total
 from neyman.publishing.plan.query import range_in
-from plain_engine import check, counted
+from plain_engine import KEY, check, counted, fetched, number
 
 NAN, INF = float("nan"), float("inf")
 COLUMN = {"x": {"integer": True, "unknown": 4}, "g": {"keys": ["a", "b"]}}
@@ -150,70 +162,16 @@ def test_sums_do_not_depend_on_the_order_of_rows(engine):
 
 # Values
 
-LIKELY = st.sampled_from(
-    [
-        "0.29",
-        "-0.29",
-        "12.345",
-        "-12.345",
-        "0.005",
-        "-0.005",
-        "1e3",
-        ".5",
-        "5.",
-        "-5.e1",
-        "-.",
-        "--1",
-        "007.10",
-        "-0",
-        "-0.0",
-        "1" * 41,
-        "1" * 120,
-        "-" + "9" * 120,
-        "9" * 121,
-        "0." + "9" * 120,
-        "0." + "9" * 121,
-        "-0." + "0" * 119 + "1",
-        "",
-        "1.2.3",
-        " 1",
-        "１",
-        "2,5",
-        "9" * 28,
-        "9" * 29,
-        "4611686018427387904",
-        "5e-05",
-        "-5e-05",
-        "1e+16",
-        "1E16",
-        "29e-2",
-        "-2.9e-1",
-        "0.0029E2",
-        "1e-9999",
-        "-1e-9999",
-        "-0e5",
-        "0e9999",
-        "1e9999",
-        "." + "0" * 119 + "1e120",
-        "." + "0" * 119 + "12e125",
-        "0" * 119 + "1e-1",
-        "1e10000",
-        "1e",
-        "1e+",
-        "1e5.0",
-        "e5",
-        "1e5e5",
-        "1e+-5",
-        "inf",
-        "-inf",
-        "Infinity",
-        "+inf",
-        "nan",
-        "9" * 120 + "." + "9" * 120 + "e-120",
-        "-" + "9" * 120 + "e-118",
-        "123456789e-9",
-    ]
-)
+LIKELY = st.sampled_from([
+    "0.29", "-0.29", "12.345", "-12.345", "0.005", "-0.005", "1e3", ".5", "5.", "-5.e1", "-.",
+    "--1", "007.10", "-0", "-0.0", "1" * 41, "1" * 120, "-" + "9" * 120, "9" * 121,
+    "0." + "9" * 120, "0." + "9" * 121, "-0." + "0" * 119 + "1", "", "1.2.3", " 1", "１", "2,5",
+    "9" * 28, "9" * 29, "4611686018427387904", "5e-05", "-5e-05", "1e+16", "1E16", "29e-2",
+    "-2.9e-1", "0.0029E2", "1e-9999", "-1e-9999", "-0e5", "0e9999", "1e9999",
+    "." + "0" * 119 + "1e120", "." + "0" * 119 + "12e125", "0" * 119 + "1e-1", "1e10000", "1e",
+    "1e+", "1e5.0", "e5", "1e5e5", "1e+-5", "inf", "-inf", "Infinity", "+inf", "nan",
+    "9" * 120 + "." + "9" * 120 + "e-120", "-" + "9" * 120 + "e-118", "123456789e-9",
+])  # fmt: skip
 DIGITS = st.from_regex(r"\A-?[0-9]{1,22}(\.[0-9]{1,12})?([eE][-+]?[0-9]{1,2})?\Z")
 NEARLY = st.from_regex(r"\A-?[0-9]{0,14}(0|9)(\.(0{0,16}|9{0,16})[0-9])?([eE]-?[0-9]{1,2})?\Z")
 ENDS = st.integers(-(2**53), 2**53)
@@ -236,7 +194,6 @@ def test_a_text_is_read_exactly_as_a_decimal(engine, folders, values, decimals, 
     st.tuples(ENDS, ENDS).map(sorted),
 )
 def test_a_decimal_is_read_exactly(engine, folders, form, numbers, decimals, ends):
-    """Decimals of any precision and scale are cut by the same rule, without a double between."""
     precision, scale = form
     kind, sign = pa.decimal128(precision, scale), (1, -1)
     # From text: arithmetic on decimals would round to 28 digits.
@@ -276,8 +233,6 @@ def read(engine, array, decimals, low, high, unknown=7):
 
 
 def same(engine, array, values, decimals, low, high):
-    from plain_engine import number
-
     right = [number(value, decimals, low, high, 7) for value in values]
     assert read(engine, array, decimals, low, high) == right
 
@@ -291,18 +246,15 @@ def test_single_floats_are_read_with_the_digits_that_they_have(engine):
 
 # Measures
 
-PEOPLE = st.fixed_dictionaries(
-    {
-        "x": st.none() | st.decimals(-20, 20, places=2).map(str) | st.just("?"),
-        "g": st.sampled_from(["a", "b", "c", None]),
-    }
-)
+PEOPLE = st.fixed_dictionaries({
+    "x": st.none() | st.decimals(-20, 20, places=2).map(str) | st.just("?"),
+    "g": st.sampled_from(["a", "b", "c", None]),
+})  # fmt: skip
 FIXED = {"x": {"decimals": 1, "unknown": "0.3"}, "g": COLUMN["g"]}
 
 
 @on_each(st.lists(PEOPLE, max_size=40), st.sampled_from([[0, 1], [-20, 20], [-3, 15.5]]))
 def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, clip):
-    """Sum, mean, variance, histogram, quantiles and units of tenths are what plain Python finds."""
     share = "1/6"
     edges = [-5, -4.5, 0, 0.1, 3]
     query = [
@@ -310,23 +262,15 @@ def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, c
         a_sum(clip, name="m", share=share, measure="mean"),
         a_sum(clip, name="v", share=share, measure="variance", by=["g"]),
         {
-            "name": "h",
-            "measure": "histogram",
-            "column": "x",
-            "edges": edges,
-            "by": ["g"],
+            "name": "h", "measure": "histogram", "column": "x", "edges": edges, "by": ["g"],
             "share": share,
         },
         {
-            "name": "p",
-            "measure": "quantiles",
-            "column": "x",
-            "edges": [-9, -6, -3, 0],
-            "quantiles": [0.5],
-            "share": share,
+            "name": "p", "measure": "quantiles", "column": "x", "edges": [-9, -6, -3, 0],
+            "quantiles": [0.5], "share": share,
         },
         {"name": "u", "measure": "units", "by": ["g"], "share": share},
-    ]
+    ]  # fmt: skip
     source = pa.table({n: pa.array([row[n] for row in rows], pa.string()) for n in ("x", "g")})
     check(small_plan(query, FIXED), source, rows, engine)
 
@@ -337,8 +281,6 @@ WIDE = [(-(2**31), 2**31), (0, 10**8), (-(10**8), 10**8), (8400, 154_400), (0, 9
 @pytest.mark.parametrize("clip", WIDE)
 def test_squares_of_wide_clips_are_rounded_to_their_unit_without_overflow(engine, clip):
     """At the default most_rows, the squares of all rows stay below 2^62."""
-    from neyman.publishing.engines.aggregate import _summand
-
     low, high = clip
     values = sorted({low, low + 1, -1, 0, 3, (low + high) // 2, high - 1, high} | {2**30 - 7})
     values = [value for value in values if low <= value <= high]
@@ -355,8 +297,6 @@ def test_squares_of_wide_clips_are_rounded_to_their_unit_without_overflow(engine
 
 def test_most_cells_of_a_wide_histogram_take_no_memory(engine):
     """A table of 10^7 cells with rows in three holds three numbers."""
-    from neyman.publishing import aggregate_cells
-
     keys = {f"k{i}": {"keys": list(range(1000))} for i in range(2)}
     query = [{"name": "h", "measure": "count", "by": list(keys), "share": 1}]
     source = pa.table({"k0": [1, 999, 0, 0, 5000], "k1": [7, 999, 0, 0, 1]})
@@ -371,10 +311,68 @@ def test_most_cells_of_a_wide_histogram_take_no_memory(engine):
 
 
 def test_edges_of_uneven_width_find_their_bin(engine):
-    """The tree of comparisons ends in the bin that a search finds."""
     edges = [-100, -99, 0, 1, 2, 50, 51, 1000]
     values = list(range(-100, 1000))
     table = open_table(pa.table({"x": values}), engine)
     result = fetched(table.select("x", b=bin_of(table["x"], edges)))
     right = (np.searchsorted(edges, result["x"].to_numpy(), "right") - 1).tolist()
     assert result["b"].to_pylist() == right
+
+
+# The choice of rows
+
+
+def shown(rows, engine):
+    """All that an engine tells of how it will run a query."""
+    backend = rows.get_backend()
+    if engine == "duckdb":
+        sql = str(backend.compile(rows))
+        answers = [
+            backend.con.execute(f"explain {how} {sql}").fetchall() for how in ("", "analyze")
+        ]
+        return f"{sql} {answers}"
+    frame = backend._session.sql(backend.compile(rows))
+    modes = ("simple", "extended", "codegen", "cost", "formatted")
+    if "connect" in type(frame).__module__:
+        return f"{backend.compile(rows)} {[frame._explain_string(mode=mode) for mode in modes]}"
+    plan = frame._jdf.queryExecution()
+    frame.collect()
+    answers = [frame._sc._jvm.PythonSQLUtils.explainString(plan, mode) for mode in modes]
+    return f"{backend.compile(rows)} {answers} {plan.toString()} {frame._jdf.toString()}"
+
+
+def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
+    key = secrets.token_bytes(18)
+    text = base64.b64encode(key).decode()
+    answers = [text[:8], text, key.hex(), repr(key)]
+    caplog.set_level(logging.DEBUG)
+    table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
+    with backend_of(table).secret(key) as secret:
+        rows = first_rows(table, ["code"], 1, secret, 0)
+        fetched(rows)
+        text = shown(rows, engine) + repr(rows) + repr(secret.op())
+    captured = capfd.readouterr()
+    text += caplog.text + captured.out + captured.err
+    assert "sha" in text.lower()
+    assert not any(form in text for form in answers)
+    backend = table.get_backend()
+    if engine == "duckdb":
+        left = backend.con.execute("show tables").fetchall()
+    else:
+        left = [view.name for view in backend._session.catalog.listTables()]
+    assert "people" in str(left)
+    assert "neyman_" not in str(left)
+
+
+def test_spark_moves_the_rows_of_a_unit_once(spark_running):
+    """Its plan has shuffles by the unit alone, and then by the cell, whatever bounds there are."""
+    source = pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3], "n": [1, 1, 2]})
+    table = open_table(source, "spark")
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
+    with backend_of(table).secret(KEY) as key:
+        rows = first_cells(table, ["code", "n"], 2, key, 1, ["code"])
+        rows = first_rows(rows, ["code", "n"], 1, key, 2, ["code"])
+        text = shown(rows.group_by("code").aggregate(rows=rows.count()), "spark")
+    shuffles = re.findall(r"Exchange hashpartitioning\((.*?), \d+\)", text)
+    assert {re.sub(r"#\d+L?", "", columns) for columns in shuffles} == {"unit", "code"}

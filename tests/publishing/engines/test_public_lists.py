@@ -12,20 +12,16 @@ import pytest
 
 from neyman import Session, throwaway
 from neyman.publishing import Plan, PlanError, columns_read, open_table, prepared
-from neyman.publishing.engines.backends import fetched
+from plain_engine import fetched
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 TEXTS = ["a", "A", "a ", "á", "a\u0301", "b", "1", "01", "it's", "a,b"]  # no two are one key
 BASE = {
-    "schema": 2,
-    "name": "p",
-    "dataset": "d@1",
-    "table": "t",
+    "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
     "unit": {"protects": "person", "neighboring": "replace-one"},
-    "columns": {name: {"type": "text"} for name in ("x", "y", "z")},
-    "budget": {"zcdp": 1},
-}
+    "columns": {name: {"type": "text"} for name in ("x", "y", "z")}, "budget": {"zcdp": 1},
+}  # fmt: skip
 
 
 def random_plan(draw):
@@ -159,13 +155,11 @@ def test_sessions_and_sql_group_by_a_list_of_two_columns():
     """A question and a statement read it like any column; a join in SQL is refused by name."""
     rows = pa.table({"x": ["a", "a", "b", None] * 100, "y": ["b", "c", "b", "b"] * 100})
     session = Session(
-        rows,
-        ledger=throwaway(200),
-        dataset="d@1",
+        rows, ledger=throwaway(200), dataset="d@1",
         unit={"protects": "person", "neighboring": "replace-one", "rows": 1},
         columns={"x": {"type": "text"}, "y": {"type": "text"}},
         lookup={"r": {"column": ["x", "y"], "keys": [["a", "b", "p"], ["b", "b", "q"]]}},
-    )
+    )  # fmt: skip
     asked = session.ask({"measure": "count", "by": ["r"], "share": 1}, zcdp=50)
     counts = {"p": 100, "q": 100}
     assert {row["r"]: round(row["value"], -1) for row in asked.table.to_pylist()} == counts

@@ -1,5 +1,6 @@
 """Row expressions: one answer on DuckDB, on Spark, and in plain Python, and none that can raise."""
 
+import bisect
 import datetime as dt
 import itertools
 import json
@@ -33,29 +34,18 @@ from neyman.publishing import (
     prepared,
     words,
 )
-from neyman.publishing.engines.functions.local_times import offsets
-from neyman.publishing.plan.row_expression import LIMITS as ROW_EXPRESSION_LIMITS
-from neyman.publishing.plan.row_expression import NUMBER_LIMIT, PERIODS
 from plain_engine import canonical, exact
 from random_laws import examples
 
 BASE = {
-    "schema": 2,
-    "name": "p",
-    "dataset": "d@1",
-    "table": "t",
+    "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
     "unit": {"protects": "person", "neighboring": "replace-one"},
     "columns": {
-        "n": {"type": "whole"},
-        "m": {"decimals": 2},
-        "s": {"type": "text"},
-        "b": {"type": "boolean"},
-        "d": {"type": "date"},
-        "k": {"keys": ["x", "y"]},
+        "n": {"type": "whole"}, "m": {"decimals": 2}, "s": {"type": "text"},
+        "b": {"type": "boolean"}, "d": {"type": "date"}, "k": {"keys": ["x", "y"]},
     },
-    "budget": {"zcdp": 1},
-    "query": [{"name": "q", "measure": "count", "by": ["k"], "share": 1}],
-}
+    "budget": {"zcdp": 1}, "query": [{"name": "q", "measure": "count", "by": ["k"], "share": 1}],
+}  # fmt: skip
 
 
 def a_plan(**sections):
@@ -136,13 +126,9 @@ def calendar(number):
 
 
 COMPARED = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
-}
+}  # fmt: skip
 
 
 CASED = {chr(point) for point in (*range(0x41, 0x590), *range(0x1E00, 0x2000))}
@@ -194,31 +180,22 @@ def value_of(node, row):
         return None
     first = values[0]
     result = {
-        "not": lambda: not first,
-        "compare": lambda: COMPARED[node.value](first, values[-1]),
-        "member": lambda: first in node.value,
-        "add": lambda: first + values[1],
-        "subtract": lambda: first - values[1],
-        "multiply": lambda: first * values[1],
-        "divide": lambda: first // node.value,
-        "modulo": lambda: first % node.value,
+        "not": lambda: not first, "compare": lambda: COMPARED[node.value](first, values[-1]),
+        "member": lambda: first in node.value, "add": lambda: first + values[1],
+        "subtract": lambda: first - values[1], "multiply": lambda: first * values[1],
+        "divide": lambda: first // node.value, "modulo": lambda: first % node.value,
         "clip": lambda: min(max(first, node.value[0]), node.value[1]),
-        "starts": lambda: first.startswith(node.value),
-        "year": lambda: calendar(first).year,
-        "quarter": lambda: (calendar(first).month + 2) // 3,
-        "month": lambda: calendar(first).month,
-        "day": lambda: calendar(first).day,
-        "weekday": lambda: calendar(first).isoweekday(),
+        "starts": lambda: first.startswith(node.value), "year": lambda: calendar(first).year,
+        "quarter": lambda: (calendar(first).month + 2) // 3, "month": lambda: calendar(first).month,
+        "day": lambda: calendar(first).day, "weekday": lambda: calendar(first).isoweekday(),
         "period": lambda: text_of_period(calendar(first), node.value),
-        "ordinal": lambda: calendar(first).toordinal(),
-        "lower": lambda: in_case(first, "lower"),
-        "upper": lambda: in_case(first, "upper"),
-        "strip": lambda: first.strip() or None,
+        "ordinal": lambda: calendar(first).toordinal(), "lower": lambda: in_case(first, "lower"),
+        "upper": lambda: in_case(first, "upper"), "strip": lambda: first.strip() or None,
         "normalize": lambda: normal(first),
-    }[node.op]()
+    }[node.op]()  # fmt: skip
     if node.type == "number":
         assert node.low <= result <= node.high
-        assert abs(result) <= NUMBER_LIMIT
+        assert abs(result) <= 2**53
     return result
 
 
@@ -288,57 +265,17 @@ def agree(plan, table, engine="duckdb"):
 # ---- hostile rows ------------------------------------------------------------------------------
 
 NUMBERS = [
-    "0",
-    "-0",
-    "7",
-    "007",
-    "7.0",
-    "1e3",
-    "-1.5",
-    "1e400",
-    "inf",
-    "-Infinity",
-    "nan",
-    "",
-    "9" * 40,
-    "1e-9",
-    ".5",
-    "5.",
-    " 7",
-    "x",
-    "٣",
-    "1_000",
-    "0x10",
-    None,
-]
+    "0", "-0", "7", "007", "7.0", "1e3", "-1.5", "1e400", "inf", "-Infinity", "nan", "", "9" * 40,
+    "1e-9", ".5", "5.", " 7", "x", "٣", "1_000", "0x10", None,
+]  # fmt: skip
 DAYS = [
-    "2024-02-29",
-    "2023-02-29",
-    "1900-02-29",
-    "2000-02-29",
-    "0001-01-01",
-    "0000-01-01",
-    "9999-12-31",
-    "2024-13-01",
-    "2024-00-10",
-    "2024-04-31",
-    "2024-1-1",
-    "2024-12-31T23:59",
-    "2024-12-31 00:00:00.000Z",
-    "2024-12-31x",
+    "2024-02-29", "2023-02-29", "1900-02-29", "2000-02-29", "0001-01-01", "0000-01-01",
+    "9999-12-31", "2024-13-01", "2024-00-10", "2024-04-31", "2024-1-1", "2024-12-31T23:59",
+    "2024-12-31 00:00:00.000Z", "2024-12-31x",
     *(
-        f"2024-12-31T{time}"
-        for time in (
+        f"2024-12-31T{time}" for time in (
             *(
-                "25:00",
-                "24:00",
-                "23:60",
-                "23:59:60",
-                "23:59:59",
-                "7:00",
-                "07",
-                "07:5",
-                "",
+                "25:00", "24:00", "23:60", "23:59:60", "23:59:59", "7:00", "07", "07:5", "",
                 "07:00 ",
             ),
             *("00:00:00.123456789012", "00:00:00.", "00:00:00,5", "00:00.5", "09:30z", "09:30Zx"),
@@ -346,73 +283,43 @@ DAYS = [
             *("07:00 ", "09:30+02:", "09:30:00.5+02:00", "09:30\n", "٠٩:30"),
         )
     ),
-    "2023-02-29T10:00",
-    "+2024-01-01",
-    "",
-    "é",
-    None,
-]
+    "2023-02-29T10:00", "+2024-01-01", "", "é", None,
+]  # fmt: skip
 TEXTS = [
-    "x",
-    "y",
-    "X",
-    "",
-    " x",
-    "é",
-    "e\u0301",
-    "true",
-    "it's",
-    '"',
-    "\\",
-    "%",
-    "\x00a",
-    "\n",
-    "drop",
-    "🙂",
-    None,
-]
+    "x", "y", "X", "", " x", "é", "e\u0301", "true", "it's", '"', "\\", "%", "\x00a", "\n", "drop",
+    "🙂", None,
+]  # fmt: skip
 TRUTHS = ["true", "T", "1", "1.0", "false", "f", "0", "yes", "", None]
-TABLE = pa.table(
-    {
-        "n": pa.array([NUMBERS[i % len(NUMBERS)] for i in range(400)], pa.string()),
-        "m": pa.array([NUMBERS[(i * 5 + 1) % len(NUMBERS)] for i in range(400)], pa.string()),
-        "s": pa.array([TEXTS[(i * 3) % len(TEXTS)] for i in range(400)], pa.string()),
-        "b": pa.array([TRUTHS[(i // 3) % len(TRUTHS)] for i in range(400)], pa.string()),
-        "d": pa.array([DAYS[(i * 7) % len(DAYS)] for i in range(400)], pa.string()),
-        "k": pa.array([TEXTS[(i // 7) % len(TEXTS)] for i in range(400)], pa.string()),
-    }
-)
-TYPED = pa.table(
-    {
-        "n": pa.array([0, -1, 2**63 - 1, -(2**63), None, 17, 18, 64, 65], pa.int64()),
-        "m": pa.array([0.29, -0.0, math.nan, math.inf, -math.inf, None, 1e308, 12.5, 1e15]),
-        "s": pa.array(["x", "y", None, "", "é", "X", "it's", "J45", "K"]),
-        "b": pa.array([True, False, None] * 3),
-        "d": pa.array(
-            [
-                dt.date(1, 1, 1),
-                dt.date(9999, 12, 31),
-                None,
-                dt.date(2024, 2, 29),
-                dt.date(2023, 1, 1),
-                dt.date(1970, 1, 1),
-                dt.date(1582, 10, 10),
-                dt.date(2000, 12, 31),
-                dt.date(1600, 3, 1),
-            ]
-        ),
-        "k": pa.array(["x", "y", "z", None, "x", "y", "x", "y", "x"]),
-    }
-)
+TABLE = pa.table({
+    "n": pa.array([NUMBERS[i % len(NUMBERS)] for i in range(400)], pa.string()),
+    "m": pa.array([NUMBERS[(i * 5 + 1) % len(NUMBERS)] for i in range(400)], pa.string()),
+    "s": pa.array([TEXTS[(i * 3) % len(TEXTS)] for i in range(400)], pa.string()),
+    "b": pa.array([TRUTHS[(i // 3) % len(TRUTHS)] for i in range(400)], pa.string()),
+    "d": pa.array([DAYS[(i * 7) % len(DAYS)] for i in range(400)], pa.string()),
+    "k": pa.array([TEXTS[(i // 7) % len(TEXTS)] for i in range(400)], pa.string()),
+})  # fmt: skip
+TYPED = pa.table({
+    "n": pa.array([0, -1, 2**63 - 1, -(2**63), None, 17, 18, 64, 65], pa.int64()),
+    "m": pa.array([0.29, -0.0, math.nan, math.inf, -math.inf, None, 1e308, 12.5, 1e15]),
+    "s": pa.array(["x", "y", None, "", "é", "X", "it's", "J45", "K"]),
+    "b": pa.array([True, False, None] * 3),
+    "d": pa.array([
+        dt.date(1, 1, 1), dt.date(9999, 12, 31), None, dt.date(2024, 2, 29), dt.date(2023, 1, 1),
+        dt.date(1970, 1, 1), dt.date(1582, 10, 10), dt.date(2000, 12, 31), dt.date(1600, 3, 1),
+    ]),
+    "k": pa.array(["x", "y", "z", None, "x", "y", "x", "y", "x"]),
+})  # fmt: skip
 DERIVE = {
     "band": {"cut": "n", "edges": [0, 18, 65], "labels": ["minor", "adult"], "unknown": "old"},
     "cents": {"cut": "m", "edges": [0, "12.5", 1000], "labels": ["low", "high"]},
-    "year": {"expression": "year(d)", "range": [0, 9999]},
-    "quarter": {"expression": "quarter(d)"},
-    "month": {"expression": "month(d)"},
-    "dom": {"expression": "day(d)"},
+    "year": {"expression": "year(d)", "range": [0, 9999]}, "quarter": {"expression": "quarter(d)"},
+    "month": {"expression": "month(d)"}, "dom": {"expression": "day(d)"},
     "weekday": {"expression": "weekday(d)"},
-    **{f"by {unit}": {"expression": f"period(d, '{unit}')"} for unit in PERIODS},
+    **{
+        f"by {unit}": {
+            "expression": f"period(d, '{unit}')"
+        } for unit in ("day", "month", "quarter", "year")
+    },
     "age": {"expression": "d - date('2000-02-29')", "range": [-(10**6), 3 * 10**6]},
     "no days": {"expression": "d - d == 0 and date('2024-03-01') - date('2024-02-28') == 2"},
     "late": {"case": [["period(d, 'year') == '2024'", "late"]]},
@@ -420,16 +327,14 @@ DERIVE = {
     "cased": {"case": [["n >= 18 and b", "a"], ["d < date('2000-01-01')", "b"]]},
     "twice": {"expression": "n * 2 + 1", "range": [-10, 1000]},
     "halved": {"expression": "n // 7", "range": [-(10**15), 10**15]},
-    "rest": {"expression": "n % 7"},
-    "negated": {"expression": "not b"},
+    "rest": {"expression": "n % 7"}, "negated": {"expression": "not b"},
     "known": {"expression": "n is not None or b"},
     "chosen": {"expression": "'p' if m > 12.5 else 'q' if s == 'x' else None"},
-    "begins": {"expression": "starts(s, 'J')"},
-    "cleaned": {"expression": "lower(strip(s))"},
+    "begins": {"expression": "starts(s, 'J')"}, "cleaned": {"expression": "lower(strip(s))"},
     "shouted": {"map": "upper(k)", "to": {"X": "x", "É": "e"}, "unknown": "else"},
     "decimals": {"expression": "clip(m, -100, 100) * 0.5", "range": ["-20.125", "49.5"]},
     "second": {"expression": "weekday + clip(n, -5, 5)", "range": [0, 99]},
-}
+}  # fmt: skip
 LOOKUP = {
     "looked": {
         "column": "s",
@@ -544,12 +449,24 @@ def test_timestamps_of_each_unit_have_the_days_and_hours_of_python(unit, zone, t
         times_agree(table, f"duckdb://{tmp_path}/times.db?table=people", zone)
 
 
-@pytest.mark.parametrize(
-    "zone", ["UTC", "Africa/Casablanca", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia"]
-)
+ZONES = ["UTC", "Africa/Casablanca", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia"]
+ZONES += ["Europe/Dublin", "America/Argentina/San_Luis", "Antarctica/Troll", "Asia/Gaza"]
+
+
+def changes_of(zone):
+    """The seconds before and at which the offset of a zone changes in Python, from 1880 to 2045."""
+    ahead = lambda s: dt.datetime.fromtimestamp(s, ZoneInfo(zone)).utcoffset()  # noqa: E731
+    weeks = range(-2_840_140_800, 2_366_841_600, 7 * 86_400)
+    for low, high in itertools.pairwise(weeks):
+        if ahead(low) != ahead(high):
+            change = bisect.bisect(range(high - low), 0, key=lambda s: ahead(low + s) != ahead(low))
+            yield from (low + change - 1, low + change)
+
+
+@pytest.mark.parametrize("zone", ZONES)
 def test_each_zone_has_the_clocks_of_python_in_every_century(zone):
     seconds = [s for s in SECONDS if s is not None and FIRST + 10**5 < s < LAST - 10**5]
-    table = timed("us", "UTC", seconds)
+    table = timed("us", "UTC", [*seconds, *changes_of(zone)])
     times_agree(table, table, zone)
 
 
@@ -603,16 +520,6 @@ def test_texts_without_an_offset_are_read_as_written_beside_a_zone():
     with prepared(plan, open_table(table, columns=["d"])) as rows:
         (cells,) = (one.dense() for one in aggregate_cells(plan, rows, bytes(18)).values())
     assert cells.tolist() == [4, 1]
-
-
-def test_the_offsets_of_a_zone_change_when_those_of_python_change():
-    for zone in ("Europe/Dublin", "America/Argentina/San_Luis", "Antarctica/Troll", "Asia/Gaza"):
-        starts, values = offsets(zone)
-        clock, epoch = ZoneInfo(zone), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-        for start, before, after in zip(starts, values, values[1:], strict=False):
-            moments = (epoch + dt.timedelta(seconds=s) for s in (start - 1, start))
-            ahead = [m.astimezone(clock).utcoffset().total_seconds() for m in moments]
-            assert ahead == [before, after], (zone, start)
 
 
 def test_spark_gives_timestamps_the_days_and_hours_of_python(spark_running, tmp_path):
@@ -730,11 +637,9 @@ def test_a_zone_is_a_part_of_the_plan_and_of_its_hash():
 
 POINTS = [chr(point) for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]
 CHANGES = {
-    "low": {"expression": "lower(s)"},
-    "high": {"expression": "upper(s)"},
-    "bare": {"expression": "strip(s)"},
-    "both": {"expression": "lower(strip(s))"},
-}
+    "low": {"expression": "lower(s)"}, "high": {"expression": "upper(s)"},
+    "bare": {"expression": "strip(s)"}, "both": {"expression": "lower(strip(s))"},
+}  # fmt: skip
 NORMAL = {
     "form": {"expression": "normalize(s)"},
     "every": {"expression": "upper(normalize(strip(s)))"},
@@ -807,40 +712,38 @@ def expressions(kind, depth):
     clipped = number.map(lambda x: f"clip({x}, -90, 90)")
     more = {
         "text": [
-            st.tuples(st.sampled_from(["lower", "upper", "strip", "normalize"]), below["text"]).map(
-                lambda p: f"{p[0]}({p[1]})"
-            )
+            st.tuples(
+                st.sampled_from(["lower", "upper", "strip", "normalize"]), below["text"],
+            ).map(lambda p: f"{p[0]}({p[1]})")
         ],
         "date": [],
         "number": [
-            st.tuples(number, st.sampled_from("+-"), number).map(
-                lambda p: f"({p[0]} {p[1]} {p[2]})"
-            ),
+            st.tuples(
+                number, st.sampled_from("+-"), number,
+            ).map(lambda p: f"({p[0]} {p[1]} {p[2]})"),
             st.tuples(clipped, clipped).map(lambda p: f"({p[0]} * {p[1]})"),
-            st.tuples(expressions("number", 0), st.integers(1, 50)).map(
-                lambda p: f"({p[0]} // {p[1]})"
-            ),
+            st.tuples(
+                expressions("number", 0), st.integers(1, 50),
+            ).map(lambda p: f"({p[0]} // {p[1]})"),
             st.tuples(clipped, st.integers(1, 50)).map(lambda p: f"({p[0]} % {p[1]})"),
             st.sampled_from(["month(d)", "quarter(d)", "day(d)", "(d - date('2024-02-29'))"]),
-            number.map(lambda x: f"(-{x})"),
-            clipped,
+            number.map(lambda x: f"(-{x})"), clipped,
         ],
         "boolean": [
-            st.tuples(number, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), number).map(
-                lambda p: f"({p[0]} {p[1]} {p[2]})"
-            ),
+            st.tuples(
+                number, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), number,
+            ).map(lambda p: f"({p[0]} {p[1]} {p[2]})"),
             st.tuples(number, number, number).map(lambda p: f"({p[0]} <= {p[1]} < {p[2]})"),
             st.tuples(below["date"], below["date"]).map(lambda p: f"({p[0]} <= {p[1]})"),
             st.tuples(below["text"], below["text"]).map(lambda p: f"({p[0]} != {p[1]})"),
             below["text"].map(lambda x: f"({x} in ['x', 'é', \"it's\"])"),
             below["text"].map(lambda x: f"starts({x}, 'x')"),
-            st.tuples(below["boolean"], st.sampled_from(["and", "or", "=="]), below["boolean"]).map(
-                lambda p: f"({p[0]} {p[1]} {p[2]})"
-            ),
-            below["boolean"].map(lambda x: f"(not {x})"),
-            number.map(lambda x: f"({x} is None)"),
+            st.tuples(
+                below["boolean"], st.sampled_from(["and", "or", "=="]), below["boolean"],
+            ).map(lambda p: f"({p[0]} {p[1]} {p[2]})"),
+            below["boolean"].map(lambda x: f"(not {x})"), number.map(lambda x: f"({x} is None)"),
         ],
-    }
+    }  # fmt: skip
     return st.one_of(*same, *more[kind])
 
 
@@ -876,50 +779,30 @@ def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
 # ---- refusals ----------------------------------------------------------------------------------
 
 REFUSED = {
-    "n": "gives a number",
-    "n >": "is not an expression",
+    "n": "gives a number", "n >": "is not an expression",
     "n > 3 # adults\nand n < 5": "has a comment before its last line",
-    "n > 'x'": "mixes a number and text",
-    "nn > 3": "'nn': is not a declared column",
-    "\uff4e > 3": "would be read as 'n'; write column('...')",
-    "n * n > 3": "could leave the range",
-    "n / 2 > 1": "is not in the language",
-    "n // 0 > 1": "a constant of at least 1",
-    "n % n > 1": "a constant of at least 1",
-    "d > '2020-01-01'": "date('2024-12-31')",
-    "d > date('2020-02-30')": "must be a date",
-    "d > date('2024-W52-1')": "must be a date",
-    "(" * 300 + "n" + ")" * 300: "is not an expression",
-    "not " * 400 + "b": "too deep",
-    "n == n and " * 150 + "b": "steps",
-    "lambda: 1": "is not in the language",
-    "__import__('os')": "is not a function",
-    "n.real == 1": "is not in the language",
-    "n == None": "None has no type here",
-    "s < 'a'": "has no order",
-    "s == ''": "is blank",
-    "s == '\\x41'": "backslash",
-    "n in []": "must be a list",
-    "n in [1, 'a']": "mixes",
-    "n in [n]": "must be a number",
-    "n if n else 1": "must be true or false",
-    "n > 1e400": "at most 9 decimals",
-    "n > 1.0000000001": "at most 9 decimals",
-    "clip(n, 5, 1) > 0": "low end is above",
-    "year(n) > 1": "takes a date",
+    "n > 'x'": "mixes a number and text", "nn > 3": "'nn': is not a declared column",
+    "\uff4e > 3": "would be read as 'n'; write column('...')", "n * n > 3": "could leave the range",
+    "n / 2 > 1": "is not in the language", "n // 0 > 1": "a constant of at least 1",
+    "n % n > 1": "a constant of at least 1", "d > '2020-01-01'": "date('2024-12-31')",
+    "d > date('2020-02-30')": "must be a date", "d > date('2024-W52-1')": "must be a date",
+    "(" * 300 + "n" + ")" * 300: "is not an expression", "not " * 400 + "b": "too deep",
+    "n == n and " * 150 + "b": "steps", "lambda: 1": "is not in the language",
+    "__import__('os')": "is not a function", "n.real == 1": "is not in the language",
+    "n == None": "None has no type here", "s < 'a'": "has no order", "s == ''": "is blank",
+    "s == '\\x41'": "backslash", "n in []": "must be a list", "n in [1, 'a']": "mixes",
+    "n in [n]": "must be a number", "n if n else 1": "must be true or false",
+    "n > 1e400": "at most 9 decimals", "n > 1.0000000001": "at most 9 decimals",
+    "clip(n, 5, 1) > 0": "low end is above", "year(n) > 1": "takes a date",
     "year(d if b else None) > 1": "takes a column",
     "(d if b else None) - d > 1": "make its date a derived column",
     "d - 30 > date('2020-01-01')": "is a date, and must be a number",
     "hour(date('2020-01-01')) > 1": "hour takes a column of the data",
-    "hour(s) > 1": "hour takes a column of the data",
-    "lower(n) == 'x'": "lower takes a text",
-    "n > 1j": "is not a number",
-    "s == b'x'": "is not a number, text",
-    "(n := 3) > 1": "is not in the language",
-    "[b for b in [1]] == 1": "is not in the language",
-    "n\x00 > 1": "has a control character",
-    "x" * 2001: "has 2001 characters",
-}
+    "hour(s) > 1": "hour takes a column of the data", "lower(n) == 'x'": "lower takes a text",
+    "n > 1j": "is not a number", "s == b'x'": "is not a number, text",
+    "(n := 3) > 1": "is not in the language", "[b for b in [1]] == 1": "is not in the language",
+    "n\x00 > 1": "has a control character", "x" * 2001: "has 2001 characters",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["n > 3 # a\n", "n > 3\nand n < 5 # a", "n > 3 and s != '#\nx'"])
@@ -1011,35 +894,11 @@ def test_a_derived_column_can_have_the_name_of_a_function_or_of_a_text_that_it_r
     assert {one.name for one in a_plan(derive=derive).rows.derived} >= derive.keys()
 
 
-def test_the_words_of_an_expression():
-    assert words("lower(strip(name)) == 'x' and hour(admitted) >= 18") == (
-        "name (without blanks around it) (in lower case) is “x” and the hour of admitted is at "
-        "least 18"
-    )
-    assert words("left - admitted > 30") == "left minus admitted is above 30"
-    assert words("age >= 18 and state in ['IL', 'OH']") == (
-        "age is at least 18 and state is one of “IL”, “OH”"
-    )
-    assert words("0 <= n < 5") == "0 is at most n and n is below 5"
-    assert words("(a or not b) and c is not None") == "(a or not (b)) and c is not missing"
-    assert words("not a sentence") == "not a sentence"
-    assert words("n in [1, 2] or b") == "(n is one of 1, 2) or b"
-    assert words("clip(m + n, 0, 9) > 3") == "(m plus n) (clipped to 0 to 9) is above 3"
-
-
 SIGN_OF_WORDS = {
-    " is at least ": " >= ",
-    " is at most ": " <= ",
-    " is above ": " > ",
-    " is below ": " < ",
-    " is not ": " != ",
-    " is ": " == ",
-    " plus ": " + ",
-    " minus ": " - ",
-    " times ": " * ",
-    "\N{MINUS SIGN}": "-",
-    ", else ": " else ",
-}
+    " is at least ": " >= ", " is at most ": " <= ", " is above ": " > ", " is below ": " < ",
+    " is not ": " != ", " is ": " == ", " plus ": " + ", " minus ": " - ", " times ": " * ",
+    "\N{MINUS SIGN}": "-", ", else ": " else ",
+}  # fmt: skip
 
 
 def random_expression(rng, kind, depth):
@@ -1097,7 +956,7 @@ def test_the_engine_computes_the_costliest_expression_in_as_many_steps_as_are_co
     text, longer = "", "n == 0"
     while (refusal := refused(longer)) is None:
         text, longer = longer, f"(n % 7 if {longer} else 1) % 5 == 1"
-    assert str(ROW_EXPRESSION_LIMITS.steps) in refusal
+    assert "200" in refusal
     table = pa.table({"n": list(range(1000)), "k": pa.array(["x"] * 1000)})
     plan = a_plan(where=text)
     opened = open_table(table, "duckdb", columns_read(plan, table.column_names))
@@ -1105,17 +964,15 @@ def test_the_engine_computes_the_costliest_expression_in_as_many_steps_as_are_co
         plain = operators(selected, selected.count())
         (condition,) = [details for name, details in plain if name == "FILTER"]
         steps = re.findall(r"CASE|AND|OR|[^\w ]? [%=<>*+-]+ ", condition)
-        assert ROW_EXPRESSION_LIMITS.steps / 10 < len(steps) <= ROW_EXPRESSION_LIMITS.steps
+        assert 20 < len(steps) <= 200
         assert "CASE" not in "".join(details for name, details in plain if name != "FILTER")
 
 
 def test_decimals_and_bytes_of_a_text_are_read_exactly():
-    table = pa.table(
-        {
-            "m": pa.array([Decimal("0.29"), Decimal("-0.01"), None], pa.decimal128(20, 2)),
-            "k": ["x", "y", "x"],
-        }
-    )
+    table = pa.table({
+        "m": pa.array([Decimal("0.29"), Decimal("-0.01"), None], pa.decimal128(20, 2)),
+        "k": ["x", "y", "x"],
+    })  # fmt: skip
     plan = a_plan(derive={"a": {"expression": "m >= 0.29"}, "z": {"expression": "m == -0.01"}})
     agree(plan, table)
     assert [row["a"] for row in on_engine(plan, table)] == [True, False, None]
@@ -1125,15 +982,11 @@ def test_texts_of_numbers_dates_and_truth_values_are_read_once_per_row():
     """Also where a filter and several columns read them."""
     rows = 2000
     numbers = [f"{i % 90_000}.{i % 97:02}" for i in range(rows)]
-    table = pa.table(
-        {
-            "n": [f"{i % 1000 * 997}e+01" for i in range(rows)],
-            "m": numbers,
-            "d": [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(rows)],
-            "b": [("true", "F", "1", "x")[i % 4] for i in range(rows)],
-            "k": pa.array(["x"] * rows),
-        }
-    )
+    table = pa.table({
+        "n": [f"{i % 1000 * 997}e+01" for i in range(rows)], "m": numbers,
+        "d": [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(rows)],
+        "b": [("true", "F", "1", "x")[i % 4] for i in range(rows)], "k": pa.array(["x"] * rows),
+    })  # fmt: skip
     for text in ("n > 5", "m > 5", "month(d) > 1", "b"):
         derive = {"a": {"case": [[text, "a"]], "unknown": "b"}, "z": {"expression": text}}
         plan = a_plan(where=f"{text} or {text}", derive=derive)
@@ -1148,9 +1001,7 @@ def test_texts_of_numbers_dates_and_truth_values_are_read_once_per_row():
 
 CODED = {
     "columns": {
-        "n": {"type": "whole"},
-        "s": {"type": "text"},
-        "i": {"type": "text"},
+        "n": {"type": "whole"}, "s": {"type": "text"}, "i": {"type": "text"},
         "band": {"keys": ["old", "child"], "unknown": "drop"},
         "word": {"keys": ["B", "none", "never"], "unknown": "none"},
     },
@@ -1168,14 +1019,11 @@ CODED = {
         {"name": "3", "measure": "count", "by": ["kind"], "at": ["state", "c"], "share": "1/6"},
         {"name": "4", "measure": "distinct", "column": "kind", "by": ["band"], "share": "1/6"},
         {
-            "name": "5",
-            "measure": "count",
-            "by": ["place"],
-            "where": "kind == 'few'",
+            "name": "5", "measure": "count", "by": ["place"], "where": "kind == 'few'",
             "share": "1/3",
         },
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
@@ -1186,14 +1034,10 @@ def test_codes_of_derived_texts_count_what_the_texts_count(engine, named, reques
     unit = {"protects": "person", "neighboring": "replace-one"}
     plan = a_plan(**CODED, unit=unit | ({"id": "i", "rows": 3} if named else {}))
     texts = ["a", "b", "c", None, *(f"k{i}" for i in range(30))]
-    table = pa.table(
-        {
-            "n": pa.array([None, -1, 0, 1, 2, 3, 4, 5, 6] * 40, pa.int64()),
-            "s": (texts * 11)[:360],
-            "c": (texts * 11)[:360],
-            "i": [str(i % 70) for i in range(360)],
-        }
-    )
+    table = pa.table({
+        "n": pa.array([None, -1, 0, 1, 2, 3, 4, 5, 6] * 40, pa.int64()), "s": (texts * 11)[:360],
+        "c": (texts * 11)[:360], "i": [str(i % 70) for i in range(360)],
+    })  # fmt: skip
     opened = open_table(table, engine, columns_read(plan, table.column_names))
     with prepared(plan, opened) as rows:
         codes = [name for name in rows.columns if name.startswith("neyman:code:")]

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import gc
-import itertools
 import re
 import sqlite3
 import stat
@@ -20,7 +19,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_engine import small_plan
 
@@ -36,33 +34,24 @@ from neyman.publishing import (
     rehearse,
     with_plain_texts,
 )
-from neyman.publishing.engines import csv_reader as lines
-from neyman.publishing.engines.data_schema import columns_needed
 from plain_engine import KEY, aggregate, counted
-from random_laws import examples
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
 SECRET = "Mallory Secret"
 
 
 def a_plan(keys=("a", "b"), query=HISTOGRAM, columns=None, **unit) -> Plan:
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one", **unit},
-            "columns": columns or {"race": {"keys": list(keys)}},
-            "budget": {"zcdp": "1/2"},
-            "query": list(query),
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+        "columns": columns or {"race": {"keys": list(keys)}}, "budget": {"zcdp": "1/2"},
+        "query": list(query),
+    })  # fmt: skip
 
 
 def counts(plan, source, table="q", measure="count"):
     schema = open_table(source, rows=False)
-    columns = columns_needed(plan, list(schema.columns))
+    columns = columns_read(plan, list(schema.columns))
     check_schema(plan, schema)
     rehearse(plan, schema)
     result = aggregate(plan, open_table(source, columns=columns or None))
@@ -77,6 +66,14 @@ def people(tmp_path):
         return str(path)
 
     return write
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [b"", b",", b'"', b'""', b"a", b"b", b"\r", b"\xff", b"\x00", b'"a"', b",a", b"\xef\xbb"]
+    ),
+    max_size=8,
+).map(b"".join)
 
 
 def test_one_more_line_with_a_stray_quote_moves_no_other_row(people):
@@ -95,60 +92,6 @@ def test_a_carriage_return_within_a_line_costs_that_line_with_and_without_quotes
         rest = counts(a_plan(), people(b"id,race\n1,b\n" + other))
         for line in (b"7\r7,a\n", b"7,\ra\n", b"\r7,a\n", b"7,a\r\r\n", b'"7\r",a\n'):
             assert counts(a_plan(), people(b"id,race\n1,b\n" + line + other)) == rest, line
-
-
-LINES = st.lists(
-    st.sampled_from(
-        [b"", b",", b'"', b'""', b"a", b"b", b"\r", b"\xff", b"\x00", b'"a"', b",a", b"\xef\xbb"]
-    ),
-    max_size=8,
-).map(b"".join)
-
-
-@settings(max_examples=examples(300))
-@given(st.lists(LINES, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 3))
-def test_a_file_has_the_rows_of_its_lines_each_read_alone(tmp_path_factory, some, end, width):
-    folder = tmp_path_factory.mktemp("data")
-    header = b",".join([b"x", b"y", b"z"][:width]) + b"\n"
-
-    def read(content: bytes) -> list[dict]:
-        (folder / "f.csv").write_bytes(header + content)
-        return lines.read_csv(str(folder / "f.csv")).to_pylist()
-
-    alone = [read(line + end) for line in some]
-    assert all(len(rows) <= 1 for rows in alone)
-    together = read(b"".join(line + end for line in some))
-    key = lambda row: str(sorted(row.items()))  # noqa: E731 - one use
-    assert sorted(together, key=key) == sorted(itertools.chain(*alone), key=key)
-
-
-PLAIN = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=4)
-LIKELY = st.sampled_from(['"', '""', ",", 'a"b', "a,b", '","', " ", "é"])
-
-
-@settings(max_examples=examples(200))
-@given(st.lists(st.lists(PLAIN | LIKELY, min_size=3, max_size=3)), st.booleans())
-def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
-    path = tmp_path_factory.mktemp("data") / "f.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL)
-        writer.writerow(["x", "y", "z"])
-        writer.writerows(rows)
-    results = [tuple(row.values()) for row in lines.read_csv(str(path)).to_pylist()]
-    right = [tuple(value or None for value in row) for row in rows]
-    key = lambda row: [value or "" for value in row]  # noqa: E731 - one use
-    assert sorted(results, key=key) == sorted(right, key=key)
-
-
-@pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
-def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped(
-    people, monkeypatch, long
-):
-    content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
-    for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
-        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
-        assert counts(a_plan(), people(content)) == [3, 1], size
 
 
 def test_text_that_is_no_utf8_is_an_unknown_key_of_its_own_row(people):
@@ -219,14 +162,10 @@ def test_values_that_are_not_separated_by_commas_are_asked_about(people, mark):
 def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(people):
     secret = SECRET.encode()
     contents = [
-        secret + b",white\nBob,b\n",
-        secret + b"," + secret + b"\n",
-        b'id,"race\n' + secret + b',a\n"\n',
-        b"id,race\r" + secret + b",a\r",
-        f"id,race\n{SECRET},a\n".encode("utf-16"),
-        secret + b",\xff\n",
-        secret * 100_000,
-    ]
+        secret + b",white\nBob,b\n", secret + b"," + secret + b"\n",
+        b'id,"race\n' + secret + b',a\n"\n', b"id,race\r" + secret + b",a\r",
+        f"id,race\n{SECRET},a\n".encode("utf-16"), secret + b",\xff\n", secret * 100_000,
+    ]  # fmt: skip
     for content in contents:
         with pytest.raises(DataError) as caught:
             counts(a_plan(), people(content))
@@ -234,22 +173,14 @@ def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(peop
         assert "\\x" not in str(caught.value)
 
 
-def test_only_the_first_line_of_a_csv_file_is_read_for_its_schema(people, monkeypatch):
-    monkeypatch.setattr(lines, "blocks", lambda file: pytest.fail("rows were read"))
-    assert open_table(people(b"id,race\n1,a\n"), rows=False).columns == ("id", "race")
-
-
 def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source(people, tmp_path):
     """A plan that uses neither counts; one that uses either is refused in the same words."""
     table = pa.table({"Race": ["b", "b"], "race": ["a", "b"], "sex": ["a", "b"]})
     pq.write_table(table, tmp_path / "people.parquet")
     sources = [
-        table,
-        table.to_pandas(),
-        pl.from_arrow(table),
-        tmp_path / "people.parquet",
+        table, table.to_pandas(), pl.from_arrow(table), tmp_path / "people.parquet",
         people(b"Race,race,sex\nb,a,a\nb,b,b\n"),
-    ]
+    ]  # fmt: skip
     by_sex = a_plan(query=[{**HISTOGRAM[0], "by": ["sex"]}], columns={"sex": {"keys": ["a", "b"]}})
     for source in sources:
         assert counts(by_sex, source) == [1, 1]
@@ -264,7 +195,6 @@ def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source
 
 
 def test_columns_that_a_plan_does_not_use_may_differ_between_files(people, tmp_path):
-    """Of another type, absent, all missing, in another order, or twice but for case."""
     others = [
         {"x": pa.array([1.5, 2.5]), "y": ["p", "q"]},
         {"y": pa.nulls(2), "X": [1, 2]},
@@ -292,7 +222,6 @@ def test_columns_that_a_plan_does_not_use_may_differ_between_files(people, tmp_p
 
 
 def test_a_column_that_one_of_several_files_lacks_is_refused_with_the_file(people, tmp_path):
-    """Whichever file it is: the first one decides nothing."""
     pq.write_table(pa.table({"race": ["a"], "x": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [1]}), tmp_path / "b.parquet")
     lines = [people(b"race,x\na,1\n", "0.csv"), people(b"x\n1\n", "1.csv")]
@@ -434,26 +363,19 @@ def every_source(table: pa.Table, folder: Path) -> dict[str, Any]:
     coded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
     own = ibis.duckdb.connect()  # pyright: ignore[reportAttributeAccessIssue]
     return {
-        "csv": folder / "t.csv",
-        "parquet": folder / "t.parquet",
-        "arrow": table,
-        "dictionaries": coded,
-        "dataset": ds.dataset(folder / "t.parquet"),
-        "pandas objects": frame.astype(object),
-        "pandas string": frame.astype("string"),
+        "csv": folder / "t.csv", "parquet": folder / "t.parquet", "arrow": table,
+        "dictionaries": coded, "dataset": ds.dataset(folder / "t.parquet"),
+        "pandas objects": frame.astype(object), "pandas string": frame.astype("string"),
         "pandas arrow": table.to_pandas(types_mapper=pd.ArrowDtype),
-        "pandas category": frame.astype("category"),
-        "polars": pl.from_arrow(table),
-        "relation": duckdb.from_arrow(table),
-        "ibis in memory": ibis.memtable(table),
+        "pandas category": frame.astype("category"), "polars": pl.from_arrow(table),
+        "relation": duckdb.from_arrow(table), "ibis in memory": ibis.memtable(table),
         "ibis": own.read_parquet(folder / "t.parquet"),
         "duckdb file": f"duckdb://{folder}/t.duckdb?table=t",
         "sqlite": f"sqlite://{folder}/t.sqlite?table=t",
-    }
+    }  # fmt: skip
 
 
 def test_one_table_says_what_is_missing_in_every_source(tmp_path):
-    """As an id, as a key, as a value, in `is None`, in a map, and among distinct values."""
     texts = [text for text, _ in MISSING]
     table = pa.table({name: pa.array(texts, pa.string()) for name in ("id", "key", "word")})
     present = sum(not missing for _, missing in MISSING)
@@ -465,28 +387,22 @@ def test_one_table_says_what_is_missing_in_every_source(tmp_path):
         {"name": "none", "measure": "count", "by": ["none"]},
         {"name": "mapped", "measure": "count", "by": ["mapped"]},
     ]
-    plan = Plan.from_dict(
-        {
-            **a_plan(id="id").canonical(),
-            "columns": {
-                "key": {"keys": [" ", "NULL", "NaN", "n/a", "x", "?"], "unknown": "?"},
-                "word": {"type": "text"},
-            },
-            "derive": {
-                "none": {"expression": "word is None"},
-                "mapped": {"map": "word", "to": {" ": "blank", "x": "x"}, "unknown": "other"},
-            },
-            "query": [{**query, "share": "1/6"} for query in queries],
-        }
-    )
+    plan = Plan.from_dict({
+        **a_plan(id="id").canonical(),
+        "columns": {
+            "key": {"keys": [" ", "NULL", "NaN", "n/a", "x", "?"], "unknown": "?"},
+            "word": {"type": "text"},
+        },
+        "derive": {
+            "none": {"expression": "word is None"},
+            "mapped": {"map": "word", "to": {" ": "blank", "x": "x"}, "unknown": "other"},
+        },
+        "query": [{**query, "share": "1/6"} for query in queries],
+    })  # fmt: skip
     right = {
-        "rows": [present],
-        "units": [present],
-        "keys": [1] * present + [0],
-        "different": [present],
-        "none": [0, present],
-        "mapped": [1, 1, present - 2],
-    }
+        "rows": [present], "units": [present], "keys": [1] * present + [0], "different": [present],
+        "none": [0, present], "mapped": [1, 1, present - 2],
+    }  # fmt: skip
     for name, source in every_source(table, tmp_path).items():
         opened = open_table(source, columns=columns_read(plan, table.column_names))
         with prepared(plan, opened) as rows:
@@ -518,7 +434,6 @@ UNTYPED = ("csv", "pandas objects", "pandas category", "sqlite")
 
 @pytest.mark.parametrize("use", NUMBERS)
 def test_a_text_column_is_no_number_where_the_schema_gives_the_type(use, tmp_path):
-    """Refused before the charge, unless the plan says that texts are parsed; CSV has no types."""
     part, query = NUMBERS[use]
     for name, source in every_source(pa.table({"x": ["1", "n/a", None]}), tmp_path).items():
         answer = decision(source, part, **query)
@@ -536,13 +451,10 @@ def test_a_text_column_is_no_number_where_the_schema_gives_the_type(use, tmp_pat
 def test_one_odd_record_in_any_row_decides_nothing(odd, tmp_path):
     """Of an untyped column, the values that are numbers count, wherever the odd one is."""
     part, query = NUMBERS["sum"]
-    plan = Plan.from_dict(
-        {
-            **a_plan().canonical(),
-            "columns": {"x": part},
-            "query": [{"name": "q", **query, "share": 1}],
-        }
-    )
+    plan = Plan.from_dict({
+        **a_plan().canonical(), "columns": {"x": part},
+        "query": [{"name": "q", **query, "share": 1}],
+    })  # fmt: skip
     usual = counts(plan, pd.DataFrame({"x": ["1", "2"]}), measure="sum")[0]
     own = 100 * odd if isinstance(odd, (int, float)) else 0
     own = 0 if odd is True else own  # True is the text "true"

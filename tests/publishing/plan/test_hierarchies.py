@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from commands import answered
-from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 from neyman.publishing import (
     Plan,
     PlanError,
@@ -25,7 +24,7 @@ from neyman.publishing import (
     toml_text,
     usual,
 )
-from neyman.publishing.plan.shifts import maximal
+from plain_engine import maximal
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"]]
 INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"]]
@@ -33,21 +32,16 @@ LEVELS = ("region x sector", "region x job", "county x sector", "county x job")
 
 
 def plan(relation="replace-one", *, at=("all pairs",), place="drop", industry="drop", **unit):
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "two",
-            "dataset": "two@1",
-            "table": "rows",
-            "unit": {"protects": "person", "neighboring": relation, **unit},
-            "hierarchy": {
-                "place": {"levels": ["region", "county"], "keys": PLACES, "unknown": place},
-                "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": industry},
-            },
-            "budget": {"zcdp": 1},
-            "query": [{"name": "n", "measure": "count", "at": list(at), "share": 1}],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "two", "dataset": "two@1", "table": "rows",
+        "unit": {"protects": "person", "neighboring": relation, **unit},
+        "hierarchy": {
+            "place": {"levels": ["region", "county"], "keys": PLACES, "unknown": place},
+            "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": industry},
+        },
+        "budget": {"zcdp": 1},
+        "query": [{"name": "n", "measure": "count", "at": list(at), "share": 1}],
+    })  # fmt: skip
 
 
 def listed(own, row, names):
@@ -99,7 +93,6 @@ def moves(example, level, pairs):
 
 
 def test_a_pair_of_levels_is_a_level_and_the_order_of_hierarchies_says_nothing():
-    """A plan whose sections are sorted, as in a receipt, is the same plan with the same tables."""
     example = plan(at=["sector x region", "sector x county"])
     again = Plan.from_dict(json.loads(json.dumps(example.canonical(), sort_keys=True)))
     assert again.hash == example.hash
@@ -112,7 +105,6 @@ def test_a_pair_of_levels_is_a_level_and_the_order_of_hierarchies_says_nothing()
 
 
 def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
-    """The canonical plan lists them, with equal parts of the share."""
     assert plan().queries[0].at == LEVELS
     assert plan().hash == plan(at=LEVELS).hash
 
@@ -127,7 +119,6 @@ def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
     ],
 )
 def test_levels_that_are_no_pair_are_refused_by_name(at, said):
-    """Two levels of one tree, one pair in two orders, and levels that no table is the finest of."""
     with pytest.raises(PlanError) as error:
         plan(at=at)
     for words in said:
@@ -137,7 +128,6 @@ def test_levels_that_are_no_pair_are_refused_by_name(at, said):
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("place", ["drop", ["S", "a"]])
 def test_the_shifts_of_pairs_are_those_of_all_neighbors(relation, place):
-    """One record moves each table by the vectors that enumeration finds, no more and no less."""
     example, rows = plan(relation, place=place), every_row()
     pairs = [(row, None) for row in rows]
     if relation == "replace-one":
@@ -147,20 +137,17 @@ def test_the_shifts_of_pairs_are_those_of_all_neighbors(relation, place):
 
 
 SCENARIOS = [
-    (("region",), None, ("region", "county")),
-    (("county",), "region", ("county",)),
-    (("sector",), None, ("sector", "job")),
-    (("job",), "sector", ("job",)),
+    (("region",), None, ("region", "county")), (("county",), "region", ("county",)),
+    (("sector",), None, ("sector", "job")), (("job",), "sector", ("job",)),
     (("county", "job"), "region x sector", ("county", "job")),
     (("region", "job"), "sector", ("region", "county", "job")),
     (("place", "industry"), None, ("region", "county", "sector", "job")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("attributes", "within", "free"), SCENARIOS)
 @pytest.mark.parametrize("places", [{}, {"industry": ["Y", "y1"]}])
 def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, free, places):
-    """The product of both trees' levels: what stays in both rows, and each table's exact shifts."""
     example, rows = plan(**places), every_row()
     # A place that stays within another one is listed.
     stays = {"region": PLACES, "sector": INDUSTRIES}
@@ -178,13 +165,9 @@ def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, 
 
 
 def test_each_hierarchy_has_scenarios_of_its_own():
-    """The report has a sentence for each level of both, within the level above."""
     assert usual(plan()) == (
-        (("region",), None),
-        (("county",), "region"),
-        (("sector",), None),
-        (("job",), "sector"),
-    )
+        (("region",), None), (("county",), "region"), (("sector",), None), (("job",), "sector"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -197,13 +180,11 @@ def test_each_hierarchy_has_scenarios_of_its_own():
     ],
 )
 def test_a_scenario_that_does_not_fit_is_refused(attributes, within, said):
-    """The error names the attribute, or what it was to stay within."""
     with pytest.raises(ValueError, match=said):
         plan().concerning(*attributes, within=within)
 
 
 def test_one_record_costs_the_worst_case_once():
-    """rho is the budget, and each scenario spends at most that."""
     example = plan()
     assert example.mechanism().rho() == 1
     both = example.concerning("county", "job", within="region x sector")
@@ -212,7 +193,7 @@ def test_one_record_costs_the_worst_case_once():
     assert example.concerning("place", "industry").rho() == 1
 
 
-def test_plan_check_and_the_explorer_read_a_plan_with_pairs(tmp_path):
+def test_plan_check_reads_a_plan_with_pairs(tmp_path):
     """Its claims name the levels of both trees, and it holds no totals."""
     stored = Path(__file__).parents[2] / "compatibility/plans.toml"
     path = tmp_path / "pairs.toml"
@@ -220,10 +201,6 @@ def test_plan_check_and_the_explorer_read_a_plan_with_pairs(tmp_path):
     assert " count  county x sector  6      1/2 " in answered("plan", "check", path)
     example = Plan.load(path)
     assert (example.held, example.totals_hash) == ((), "")
-    rows = PlanDesk(opened_from(str(path))).scenarios({"level": 0.05, "about": "plan"}).rows
-    assert [row[0].split("’s ")[1] for row in rows] == [
-        "state", "county within a known state", "sector",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 2}])
@@ -244,7 +221,6 @@ def test_the_engine_counts_each_pair_as_plain_python_does(unit, unknown):
 @pytest.mark.parametrize("upper", ["value", "upper", "quantile", "detail"])
 @pytest.mark.parametrize("lower", ["middle", "middle x sex"])
 def test_a_level_above_has_no_name_that_the_table_uses(upper, lower):
-    """A table at a level has a column of each level above it, also where no query names them."""
     trees = {"place": {"levels": [upper, "middle"], "keys": [["A", "x"], ["B", "x"]]}}
     detail = {}
     if "x" in lower.split():
@@ -254,23 +230,17 @@ def test_a_level_above_has_no_name_that_the_table_uses(upper, lower):
         trees = {"place": trees["place"]}
         detail = {"detail": [[], ["age"]], "thresholds": [9]}
     document = {
-        "schema": 2,
-        "name": "names",
-        "dataset": "names@1",
-        "table": "rows",
+        "schema": 2, "name": "names", "dataset": "names@1", "table": "rows",
         "unit": {"protects": "person", "neighboring": "replace-one"},
-        "columns": {"age": {"keys": [1, 2]}},
-        "hierarchy": trees,
-        "budget": {"zcdp": 1},
+        "columns": {"age": {"keys": [1, 2]}}, "hierarchy": trees, "budget": {"zcdp": 1},
         "query": [{"name": "n", "measure": "count", "at": [lower], "share": 1} | detail],
-    }
+    }  # fmt: skip
     with pytest.raises(PlanError, match=rf"the tables use the name '{upper}'"):
         Plan.from_dict(document)
 
 
 @pytest.mark.parametrize("name", ["industry", "sector", "region"])
 def test_of_several_hierarchies_none_has_the_name_of_a_column_or_of_anothers_level(name):
-    """A limit is asked for by name, so a name has one meaning."""
     document = plan().canonical()
     document["columns"] = {"industry": {"keys": ["old", "new"]}}
     document["hierarchy"] = {

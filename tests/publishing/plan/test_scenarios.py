@@ -8,21 +8,15 @@ import pytest
 
 import neyman as ny
 from neyman.publishing import Plan, moved, usual
-from neyman.publishing.plan.shifts import maximal
+from plain_engine import maximal
 
 DROPS = {
-    "schema": 2,
-    "name": "small",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
     "columns": {
-        "race": {"keys": ["w", "b", "o"]},
-        "sex": {"keys": ["f", "m"], "unknown": "m"},
-        "vet": {"keys": ["yes"]},
-        "alive": {"keys": ["yes"], "unknown": "yes"},
-        "debt": {"integer": True, "unknown": 1},
-        "age": {"integer": True, "unknown": 0},
+        "race": {"keys": ["w", "b", "o"]}, "sex": {"keys": ["f", "m"], "unknown": "m"},
+        "vet": {"keys": ["yes"]}, "alive": {"keys": ["yes"], "unknown": "yes"},
+        "debt": {"integer": True, "unknown": 1}, "age": {"integer": True, "unknown": 0},
         "unused": {"keys": ["a", "b"]},
     },
     "hierarchy": {
@@ -43,18 +37,16 @@ DROPS = {
         {"name": "ages", "measure": "mean", "column": "age", "clip": [3, 7], "at": ["land"]},
         {"name": "spread", "measure": "variance", "column": "debt", "clip": [-3, 4], "by": ["sex"]},
         {
-            "name": "bins",
-            "measure": "histogram",
-            "column": "age",
-            "edges": [0, 5, 9],
+            "name": "bins", "measure": "histogram", "column": "age", "edges": [0, 5, 9],
             "by": ["vet"],
         },
         {"name": "one bin", "measure": "histogram", "column": "age", "edges": [0, 5]},
-        {"name": "median", "measure": "quantiles", "column": "debt", "edges": [0, 5, 9]}
-        | {"quantiles": [0.5], "at": ["state"]},
+        {
+            "name": "median", "measure": "quantiles", "column": "debt", "edges": [0, 5, 9],
+        } | {"quantiles": [0.5], "at": ["state"]},
         {"name": "people", "measure": "units", "by": ["alive"], "at": ["land"]},
     ],
-}
+}  # fmt: skip
 for one in DROPS["query"]:
     one["share"] = f"1/{len(DROPS['query'])}"
 MAPS = copy.deepcopy(DROPS)
@@ -81,31 +73,17 @@ PLANS = {"drops": DROPS, "maps": MAPS, "chain": CHAIN, "add-remove": ADDED, "pub
 PLANS["skips"] = SKIPS
 
 ASKED = [
-    (("race",), None),
-    (("sex",), None),
-    (("vet",), None),
-    (("alive",), None),
-    (("debt",), None),
-    (("age",), None),
-    (("unused",), None),
-    (("county",), "state"),
-    (("county",), "land"),
-    (("state",), "land"),
-    (("land",), None),
-    (("place",), None),
-    (("place",), "state"),
-    (("race", "county"), "state"),
-    (("vet", "debt", "state"), "land"),
+    (("race",), None), (("sex",), None), (("vet",), None), (("alive",), None), (("debt",), None),
+    (("age",), None), (("unused",), None), (("county",), "state"), (("county",), "land"),
+    (("state",), "land"), (("land",), None), (("place",), None), (("place",), "state"),
+    (("race", "county"), "state"), (("vet", "debt", "state"), "land"),
     (("sex", "age", "place"), None),
-]
+]  # fmt: skip
 DEBTS, AGES = (-9, 0, 4, 9, None), (None, 1, 7)
 PARTS = {
-    "mean": ("offset", "count"),
-    "variance": ("offset", "square", "count"),
-    "histogram": ("count",),
-    "quantiles": ("count",),
-    "ratio": ("sum", "over"),
-}
+    "mean": ("offset", "count"), "variance": ("offset", "square", "count"), "histogram": ("count",),
+    "quantiles": ("count",), "ratio": ("sum", "over"),
+}  # fmt: skip
 
 
 def cell_and_value(data, query, level, measure, record):
@@ -216,7 +194,6 @@ def realized(data, attributes, within):
 def test_the_tables_that_can_move_and_their_shifts_are_those_of_enumeration(
     name, attributes, within
 ):
-    """Over all records and all their changes, each table's maximal differences are the shifts."""
     data = PLANS[name]
     plan = Plan.from_dict(data)
     by_key = {(e.query, e.level, e.measure): e.shifts for e in moved(plan, attributes, within)}
@@ -224,7 +201,6 @@ def test_the_tables_that_can_move_and_their_shifts_are_those_of_enumeration(
 
 
 def test_a_change_that_moves_several_tables_may_move_all_of_them_at_once():
-    """One change of race and county moves every table of its scenario by its whole shift."""
     plan = Plan.from_dict(DROPS)
     here = {"race": "w", "sex": "f", "place": ["A", "S", "x"]}
     there = here | {"race": "b", "place": ["A", "S", "y"]}
@@ -236,10 +212,7 @@ def test_a_change_that_moves_several_tables_may_move_all_of_them_at_once():
 
 
 IDS = {
-    "schema": 2,
-    "name": "rows",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "rows", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one", "rows": 2, "id": "who"},
     "columns": {"a": {"keys": [0, 1], "unknown": 1}, "b": {"keys": [0, 1]}},
     "budget": {"zcdp": 0.1},
@@ -249,11 +222,10 @@ IDS = {
         {"name": "b", "measure": "count", "by": ["b"], "share": "1/4"},
         {"name": "ab", "measure": "count", "by": ["a", "b"], "share": "1/4"},
     ],
-}
+}  # fmt: skip
 
 
 def test_where_rows_are_cut_down_another_choice_of_rows_counts_as_well():
-    """Over all people of four rows, changes of ``a``, and pairs of kept rows: the same shifts."""
     reads = {"all": (), "a": (0,), "b": (1,), "ab": (0, 1)}
     pairs_of_rows = list(itertools.combinations(range(4), 2))
     differences = {name: set() for name in reads}
@@ -278,7 +250,6 @@ def test_where_rows_are_cut_down_another_choice_of_rows_counts_as_well():
 
 
 def test_where_keys_are_unknown_a_record_may_change_to_any_or_to_none():
-    """The column's own scenario moves its table; another column that its table has does too."""
     data = copy.deepcopy(DROPS)
     data["columns"]["job"] = {"discover": True}
     data["budget"]["delta"] = "1e-6"
@@ -294,7 +265,6 @@ def test_where_keys_are_unknown_a_record_may_change_to_any_or_to_none():
 
 
 def test_where_units_have_many_rows_bounds_of_a_query_hold_for_its_scenario_too():
-    """Whichever rows are kept, of a query's groups and rows in a group there are only so many."""
     data = copy.deepcopy(IDS)
     data["unit"]["rows"] = 50
     data["query"][3] |= {"groups": 2, "rows_per_group": 3}
@@ -304,7 +274,6 @@ def test_where_units_have_many_rows_bounds_of_a_query_hold_for_its_scenario_too(
 
 
 def test_an_attribute_that_is_not_read_moves_nothing():
-    """It cannot change which rows are kept either, and its scenario releases nothing."""
     data = copy.deepcopy(IDS)
     data["columns"]["c"] = {"keys": ["x", "y"]}
     plan = Plan.from_dict(data)
@@ -315,7 +284,6 @@ def test_an_attribute_that_is_not_read_moves_nothing():
 
 
 def test_the_noise_is_that_of_the_calibrated_plan():
-    """Race in the demo's plan: its three tables, two cells each, with the plan's own noise."""
     plan = Plan.from_dict(CHAIN | {"budget": {"power": 0.25, "level": 0.05}})
     noise = {(e.query, e.level): s for e, s in plan.calibrated()}
     reads = {query.name: query.by for query in plan.queries}
@@ -329,7 +297,6 @@ def test_the_noise_is_that_of_the_calibrated_plan():
 
 
 def test_more_attributes_never_tell_less_and_their_order_does_not_matter():
-    """The rho of a union is at least each part's, and at most that of everything."""
     plan = Plan.from_dict(DROPS)
     race, county = plan.concerning("race").rho(), plan.concerning("county", within="state").rho()
     both = plan.concerning("race", "county", within="state")
@@ -340,7 +307,6 @@ def test_more_attributes_never_tell_less_and_their_order_does_not_matter():
 
 
 def test_under_add_remove_a_changed_record_moves_two_cells():
-    """A record that is in both datasets may move two cells where adding one moves one."""
     plan = Plan.from_dict(ADDED)
     entries = {(e.query, e.level): e for e in plan.entries()}
     (races,) = (e for e in moved(plan, ("race",)) if e.query == "races")
@@ -349,7 +315,6 @@ def test_under_add_remove_a_changed_record_moves_two_cells():
 
 
 def test_the_usual_scenarios_are_the_columns_and_each_level_within_the_one_above():
-    """What no query reads, and a top level of one place, are left out."""
     columns = [(("race",), None), (("sex",), None), (("vet",), None), (("debt",), None)]
     columns.append((("age",), None))
     levels = [(("land",), None), (("state",), "land"), (("county",), "state")]
@@ -372,12 +337,10 @@ def test_the_usual_scenarios_are_the_columns_and_each_level_within_the_one_above
     ],
 )
 def test_a_scenario_that_does_not_fit_is_refused_with_what_would(attributes, within, message):
-    """Unknown attributes list those there are; levels say what they could be within."""
     with pytest.raises(ValueError, match=message):
         Plan.from_dict(DROPS).concerning(*attributes, within=within)
 
 
 def test_a_plan_without_a_hierarchy_has_nothing_to_be_within():
-    """The error says so."""
     with pytest.raises(ValueError, match="the plan has none"):
         Plan.from_dict(IDS).concerning("a", within="state")

@@ -1,47 +1,49 @@
-"""Public keys of a range or a file: the keys that a list would give, or an error."""
+"""Public keys: of a list, a range, or a file of the plan's folder, and of no data of the run."""
 
 import datetime as dt
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
 import tomllib
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman import Ledger
 from neyman.publishing import (
-    Differs,
-    MemoryLimit,
     Plan,
     PlanError,
     best_split,
     check_key_files,
     key_lists,
+    key_warnings,
     open_table,
     prepared,
     rewritten,
+    verify,
 )
-from neyman.publishing.plan.listed_keys import MAX_RANGE_KEYS, period, range_keys
-from neyman.publishing.plan.row_expression import PERIODS
-from neyman.publishing.release.verify.case import Case
 from plain_engine import aggregate
+from plans import release
 
 FILES = {
     "marked.csv": b"\xef\xbb\xbfcode,name\r\nIL,Illinois\r\nOH,Ohio\r\n",
-    "twice.csv": b"code\nIL\nOH\nIL\n",
-    "padded.csv": b"code\nIL\nIL \n",
-    "missing.csv": b"code,name\nIL,Illinois\n,nowhere\n",
-    "blank.csv": b"code,name\n  ,nowhere\n",
-    "header.csv": b"code\n",
-    "nothing.csv": b"",
-    "numbers.csv": b"ward\n7\n-8\n",
-    "same.csv": b"ward\n7\n007\n",
-    "huge.csv": b"ward\n9999999999999999999\n",
-    "latin.csv": "code\nK\xf6ln\n".encode("latin-1"),
-    "ragged.csv": b"code\nIL,Illinois\n",
+    "twice.csv": b"code\nIL\nOH\nIL\n", "padded.csv": b"code\nIL\nIL \n",
+    "missing.csv": b"code,name\nIL,Illinois\n,nowhere\n", "blank.csv": b"code,name\n  ,nowhere\n",
+    "header.csv": b"code\n", "nothing.csv": b"", "numbers.csv": b"ward\n7\n-8\n",
+    "same.csv": b"ward\n7\n007\n", "huge.csv": b"ward\n9999999999999999999\n",
+    "latin.csv": "code\nK\xf6ln\n".encode("latin-1"), "ragged.csv": b"code\nIL,Illinois\n",
     "drop.csv": b"code\ndrop\n",
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -55,17 +57,13 @@ def written(keys, folder=None, **more):
     column = {"keys": keys, **more}
     return Plan.from_dict(
         {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
+            "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
             "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"ward": column},
-            "budget": {"zcdp": 1},
+            "columns": {"ward": column}, "budget": {"zcdp": 1},
             "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}],
         },
         folder=folder,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -139,19 +137,27 @@ def test_a_range_or_a_file_that_lists_no_keys_is_one_error(text, reason, folder)
     assert len(error.value.problems) == 1 or text == "{}" or "too" in text
 
 
-@given(st.dates(), st.integers(0, 4000), st.sampled_from(PERIODS))
+FORMS = {
+    "day": dt.date.isoformat,
+    "month": lambda day: f"{day.year:04}-{day.month:02}",
+    "quarter": lambda day: f"{day.year:04}-Q{(day.month + 2) // 3}",
+    "year": lambda day: f"{day.year:04}",
+}
+
+
+@given(st.dates(), st.integers(0, 4000), st.sampled_from(sorted(FORMS)))
 def test_the_periods_of_a_range_are_those_of_its_days(first, days, unit):
     last = min(dt.date.max.toordinal(), first.toordinal() + days)
     every = [dt.date.fromordinal(day) for day in range(first.toordinal(), last + 1)]
-    keys = range_keys(first, every[-1], unit).keys
-    assert keys == tuple(dict.fromkeys(period(day, unit) for day in every))
+    plan = written({"from": first, "to": every[-1], "step": unit})
+    assert plan.column("ward").keys == tuple(dict.fromkeys(map(FORMS[unit], every)))
 
 
 def test_a_range_of_the_most_keys_is_one_plan():
-    plan = written({"from": 1, "to": MAX_RANGE_KEYS})
-    assert len(plan.column("ward").keys) == MAX_RANGE_KEYS == plan.entries()[0].cells
+    plan = written({"from": 1, "to": 10**6})
+    assert len(plan.column("ward").keys) == 10**6 == plan.entries()[0].cells
     with pytest.raises(PlanError, match="the most is 1000000"):
-        written({"from": 0, "to": MAX_RANGE_KEYS})
+        written({"from": 0, "to": 10**6})
 
 
 def test_unknown_must_be_a_key_of_the_range():
@@ -199,31 +205,29 @@ def test_the_check_of_a_plan_counts_the_keys_of_a_file(folder):
 
 @pytest.mark.parametrize("keys", [{"from": 0, "to": 1}, {"file": "marked.csv"}])
 def test_a_receipt_lists_its_keys(keys, folder):
-    content = written([0, 1]).canonical()
-    content["columns"]["ward"]["keys"] = keys
-    case = Case(folder / "receipt.json", {"plan": content}, b"", MemoryLimit.of("1GB"))
-    with pytest.raises(Differs, match="does not list its public keys"):
-        _ = case.plan
+    ledger = ny.throwaway(9)
+    ledger.register("d@1", protects="person", neighboring="replace-one", rows=1)
+    release(written([0, 1]), pa.table({"ward": [0]}), ledger, folder / "out")
+    path = folder / "out" / "receipt.json"
+    receipt = json.loads(path.read_text())
+    receipt["plan"]["columns"]["ward"]["keys"] = keys
+    path.write_text(json.dumps(receipt))
+    failed = [check.detail for check in verify(path) if not check.ok]
+    assert any("does not list its public keys" in detail for detail in failed)
 
 
 @pytest.mark.parametrize("kind", ["text", "date"])
 def test_months_of_a_date_column_are_counted_by_their_keys(kind):
-    plan = Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {
-                "admitted": {"type": "date"},
-                "month": {"keys": {"from": "2023-12-15", "to": "2024-02-01", "step": "month"}},
-            },
-            "derive": {"month": {"expression": "period(admitted, 'month')"}},
-            "budget": {"zcdp": 1},
-            "query": [{"name": "q", "measure": "count", "by": ["month"], "share": 1}],
-        }
-    )
+    plan = Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {
+            "admitted": {"type": "date"},
+            "month": {"keys": {"from": "2023-12-15", "to": "2024-02-01", "step": "month"}},
+        },
+        "derive": {"month": {"expression": "period(admitted, 'month')"}}, "budget": {"zcdp": 1},
+        "query": [{"name": "q", "measure": "count", "by": ["month"], "share": 1}],
+    })  # fmt: skip
     days = ["2023-11-30", "2023-12-01", "2024-01-31", "2024-01-01", "2024-02-29", "2024-03-01"]
     values = days if kind == "text" else [dt.date.fromisoformat(day) for day in days]
     opened = open_table(pa.table({"admitted": [*values, None]}), "duckdb", ["admitted"])
@@ -280,6 +284,199 @@ def test_shares_are_written_to_a_query_without_a_name():
     other = Plan.from_dict(tomllib.loads(rewritten(text, best_split(plan))))
     assert abs(other.query("units").share - Fraction(2, 3)) < Fraction(1, 1000)
     assert other.query("count").share == 1 - other.query("units").share
+
+
+PLAN = """
+schema = 2
+name = "leak"
+dataset = "people@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+[hierarchy.place]
+levels = ["town", "street"]
+keys = "KEYS"
+[budget]
+zcdp = "0.001"
+[[query]]
+name = "q"
+measure = "count"
+at = ["street"]
+share = 1
+"""
+ROWS = "town,street\nA,x\nA,y\nB,x\n"
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder of a plan, and a private one beside it."""
+    for name in ("plan", "plan/lists", "private"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plan" / "places.csv").write_text(ROWS)
+    (tmp_path / "private" / "people.csv").write_text(ROWS)
+    Ledger(tmp_path / "ledger.db").create(
+        "people@1", protects="person", neighboring="replace-one", cap="1"
+    )
+    return tmp_path
+
+
+def with_file(home, keys):
+    path = home / "plan" / "plan.toml"
+    path.write_text(PLAN.replace("KEYS", str(keys)))
+    return path
+
+
+def refused(home, keys, said):
+    with pytest.raises(PlanError, match=said) as caught:
+        Plan.load(with_file(home, keys))
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_come_from_the_folder_of_the_plan_or_below(home, monkeypatch):
+    shutil.copy(home / "plan" / "places.csv", home / "plan" / "lists" / "more.csv")
+    (home / "plan" / "link.csv").symlink_to("lists/more.csv")
+    ways = ["places.csv", "lists/more.csv", "lists/../places.csv", "link.csv"]
+    for keys in [*ways, home / "plan" / "places.csv"]:
+        assert Plan.load(with_file(home, keys)).hierarchy
+    monkeypatch.chdir(home / "plan")
+    assert Plan.load("plan.toml").hierarchy
+
+
+def test_keys_from_elsewhere_are_refused_also_behind_links(home):
+    outside = home / "private" / "people.csv"
+    refused(home, "../private/people.csv", "is not in the plan's folder or below")
+    refused(home, outside, "is not in the plan's folder or below")
+    (home / "plan" / "link.csv").symlink_to(outside)
+    refused(home, "link.csv", "is not in the plan's folder or below")
+    (home / "plan" / "way").symlink_to(home / "private", target_is_directory=True)
+    refused(home, "way/people.csv", "is not in the plan's folder or below")
+    (home / "plan_b.csv").write_text(ROWS)  # the same beginning, another folder
+    refused(home, "../plan_b.csv", "is not in the plan's folder or below")
+
+
+def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
+    """In its own process: a pipe without a writer would be waited for."""
+    os.mkfifo(home / "plan" / "pipe.csv")
+    (home / "plan" / "folder.csv").mkdir()
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(home / "plan" / "socket.csv"))
+        for keys in ("pipe.csv", "socket.csv", "folder.csv"):
+            result = subprocess.run(
+                [sys.executable, "-m", "neyman", "plan", "check", with_file(home, keys)],
+                capture_output=True, text=True, check=False, timeout=120,
+            )  # fmt: skip
+            assert (result.returncode, result.stdout) == (2, ""), result.stderr
+            assert f"{keys!r} is not a regular file" in result.stderr
+
+
+def test_a_device_is_refused_at_once():
+    """/dev/zero never ends."""
+    data = {
+        "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "hierarchy": {"place": {"levels": ["town"], "keys": "zero"}}, "budget": {"zcdp": 1},
+        "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
+    }  # fmt: skip
+    code = (
+        "from neyman.publishing.plan import Plan, PlanError\n"
+        f"try: Plan.from_dict({data!r}, folder='/dev')\n"
+        "except PlanError as error: print(error)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "'zero' is not a regular file" in result.stdout, result.stderr
+
+
+def test_a_huge_file_is_refused_before_it_is_read(home):
+    with (home / "plan" / "huge.csv").open("w") as file:
+        os.truncate(file.fileno(), 2**40)
+    refused(home, "huge.csv", "is larger than 256 MiB")
+
+
+def test_what_cannot_be_a_path_is_refused(home):
+    (home / "plan" / "loop.csv").symlink_to("loop.csv")
+    for keys in (r"a\u0000b", "loop.csv", "nowhere.csv", "x" * 5000):
+        refused(home, keys, "cannot read")
+
+
+def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
+    private = home / "private" / "people.csv"
+    os.link(private, home / "plan" / "places2.csv")
+    plan = with_file(home, "places2.csv")
+    pq.write_table(pa.table({"town": ["A"], "street": ["x"]}), home / "good.parquet")
+    (home / "link.csv").symlink_to(private)
+    (home / "way").symlink_to(home / "private")
+    (home / "private" / "round").symlink_to(home / "private")
+    (home / "deep" / "er").mkdir(parents=True)
+    os.link(private, home / "deep" / "er" / "people.csv")
+    good = home / "good.parquet"
+    sources = [
+        private, str(private), home / "link.csv", home / "private", home / "way", home / "deep",
+        str(home / "priv*" / "*.csv"), str(home / "pri*"), str(home / "**" / "people.csv"),
+        [good, private], (str(private),), {"people": private}, {"people": good, "other": private},
+        {"people": [good, private]}, pa.dataset.dataset(str(private), format="csv"),
+    ]  # fmt: skip
+    for data in sources:
+        with pytest.raises(PlanError, match=r"keys = 'places2\.csv' is also data of this run"):
+            release(plan, data, home / "ledger.db", home / "out")
+    assert Ledger(home / "ledger.db").account("people@1").spent == 0
+    assert not (home / "out").exists()
+
+
+def test_a_key_file_beside_the_data_is_public_and_is_used(home):
+    private = home / "private" / "people.csv"
+    product = release(with_file(home, "places.csv"), private, home / "ledger.db", home / "out")
+    assert list(product.tables) == ["q.street"]
+
+
+def warned(**changes):
+    """The warnings about a plan with one hierarchy."""
+    data = {
+        "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {"sex": {"keys": ["f", "m"]}},
+        "hierarchy": {"place": {"levels": ["town"], "keys": [[f"t{i}"] for i in range(50)]}},
+        "budget": {"zcdp": 1},
+        "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
+    }  # fmt: skip
+    level = changes.pop("level", "town")
+    data["hierarchy"]["place"]["levels"] = data["query"][0]["at"] = [level]
+    return tuple(key_warnings(Plan.from_dict(data | changes)))
+
+
+def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():
+    """Places of which each has a row or two were made from the rows."""
+    assert warned() == warned(most_rows=1000) == warned(most_rows=101) == ()
+    (said,) = warned(most_rows=100)
+    assert said.startswith("The level 'town' has 50 keys, and the plan declares 100 rows.")
+    assert "column 'sex'" in warned(most_rows=4)[-1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "name", "Name", "last_name", "FullName", "ssn", "SSN", "id", "person_id", "patient id",
+        "email", "e_mail", "phone", "phone_number", "Telephone", "address", "date_of_birth", "dob",
+        "passport_no", "user_name", "uuid", "mrn", "record_id", "address2",
+    ],
+)  # fmt: skip
+def test_a_level_that_is_named_like_an_identifier_is_warned_about(name):
+    (said,) = warned(level=name)
+    assert said.startswith(f"The level {name!r} is named like an identifier of a person")
+
+
+@pytest.mark.parametrize("name", ["county", "county_name", "state_id", "region", "tract", "valid"])
+def test_names_of_places_are_not_warned_about(name):
+    assert warned(level=name) == ()
+
+
+def test_a_key_file_is_listed_with_its_numbers_of_places(home):
+    (keys,) = key_lists(Plan.load(with_file(home, "places.csv")))
+    assert (keys.file, keys.places) == ("places.csv", (("town", 2), ("street", 3)))
+    assert keys.text().startswith("Key file places.csv: 3 places (town 2, street 3).")
+    assert Path(home / "plan" / keys.file).exists()
 
 
 IMPOSSIBLE = [
