@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.publishing import (
+    SIGNATURE,
     SSH_SIGNATURE,
     SignatureError,
     allowed_signer,
     check_ssh_signature,
     create_key,
+    sign,
+    verify,
 )
-from neyman.publishing.release.ssh_signature import NAMESPACE, ssh_sign
-from neyman.publishing.release.verify import verify
 from plans import SMALL, release
 
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+NAMESPACE = "neyman-receipt"
 KEYGEN = shutil.which("ssh-keygen")
 RECEIPT = b'{"schema": "neyman-receipt/1"}\n'
 
@@ -35,6 +39,23 @@ def keys(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def signed(keys) -> dict[str, Path]:
+    """A release that each of the two keys has signed."""
+    plan, data = ny.Plan.from_dict(SMALL), keys / "people.csv"
+    data.write_text("race\nwhite\nblack\n")
+    for name in ("custodian", "other"):
+        with ny.Ledger(keys / f"{name}.db") as ledger:
+            ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
+            release(plan, data, ledger, keys / f"of {name}", sign=keys / name)
+    return {name: keys / f"of {name}" for name in ("custodian", "other")}
+
+
+def both(folder: Path) -> tuple[bytes, bytes]:
+    """The receipt of a release, and its signature."""
+    return (folder / "receipt.json").read_bytes(), (folder / SSH_SIGNATURE).read_bytes()
+
+
 def accepts(folder: Path, content: bytes, signature: bytes, signer: str, space=NAMESPACE) -> bool:
     """Whether ssh-keygen accepts a signature of the content by the signer of a line."""
     (folder / "allowed").write_text(signer)
@@ -46,15 +67,15 @@ def accepts(folder: Path, content: bytes, signature: bytes, signer: str, space=N
 
 
 @pytest.mark.skipif(KEYGEN is None, reason="needs ssh-keygen")
-def test_ssh_keygen_accepts_the_receipt_and_nothing_else(keys, tmp_path):
+def test_ssh_keygen_accepts_the_receipt_and_nothing_else(keys, signed, tmp_path):
     """Neither other bytes, nor another key, nor another purpose."""
-    signature = ssh_sign(RECEIPT, keys / "custodian")
+    receipt, signature = both(signed["custodian"])
     signer = allowed_signer(keys / "custodian.pub")
-    assert accepts(tmp_path, RECEIPT, signature, signer)
-    assert not accepts(tmp_path, RECEIPT + b" ", signature, signer)
-    assert not accepts(tmp_path, RECEIPT, signature, allowed_signer(keys / "other.pub"))
-    assert not accepts(tmp_path, RECEIPT, ssh_sign(RECEIPT, keys / "other"), signer)
-    assert not accepts(tmp_path, RECEIPT, signature, signer, "git")
+    assert accepts(tmp_path, receipt, signature, signer)
+    assert not accepts(tmp_path, receipt + b" ", signature, signer)
+    assert not accepts(tmp_path, receipt, signature, allowed_signer(keys / "other.pub"))
+    assert not accepts(tmp_path, *both(signed["other"]), signer)
+    assert not accepts(tmp_path, receipt, signature, signer, "git")
 
 
 @pytest.mark.skipif(KEYGEN is None, reason="needs ssh-keygen")
@@ -71,31 +92,32 @@ def test_what_ssh_keygen_signs_with_a_key_is_accepted_here(tmp_path):
         check_ssh_signature(RECEIPT + b" ", signature)
 
 
-def test_a_signature_names_its_key_and_refuses_another(keys):
-    signature = ssh_sign(RECEIPT, keys / "custodian")
-    assert "custodian.pub" in check_ssh_signature(RECEIPT, signature, keys / "custodian.pub")
+def test_a_signature_names_its_key_and_refuses_another(keys, signed):
+    receipt, signature = both(signed["custodian"])
+    assert "custodian.pub" in check_ssh_signature(receipt, signature, keys / "custodian.pub")
     with pytest.raises(SignatureError, match="is signed by the key"):
-        check_ssh_signature(RECEIPT, signature, keys / "other.pub")
+        check_ssh_signature(receipt, signature, keys / "other.pub")
 
 
 @settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
-def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, place, bit):
+def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, signed, place, bit):
     """White space and nothing else may change: it is not a part of what the lines encode."""
-    signature = bytearray(ssh_sign(RECEIPT, keys / "custodian"))
+    receipt, before = both(signed["custodian"])
+    signature = bytearray(before)
     signature[place % len(signature)] ^= 1 << bit
-    same = b"".join(signature.split()) == b"".join(ssh_sign(RECEIPT, keys / "custodian").split())
+    same = b"".join(signature.split()) == b"".join(before.split())
     try:
-        check_ssh_signature(RECEIPT, bytes(signature), keys / "custodian.pub")
+        check_ssh_signature(receipt, bytes(signature), keys / "custodian.pub")
     except SignatureError:
         assert not same
     else:
         assert same
 
 
-def test_every_bit_of_the_last_line_counts(keys):
+def test_every_bit_of_the_last_line_counts(keys, signed):
     """Decoding ignores the last bits of base64 where its length is not a multiple of three."""
-    signature = ssh_sign(RECEIPT, keys / "custodian")
+    receipt, signature = both(signed["custodian"])
     end = signature.rindex(b"\n-----END")
     for place in range(end - 6, end):
         for bit in range(8):
@@ -104,7 +126,7 @@ def test_every_bit_of_the_last_line_counts(keys):
             if changed.split() == signature.split():
                 continue
             with pytest.raises(SignatureError):
-                check_ssh_signature(RECEIPT, bytes(changed), keys / "custodian.pub")
+                check_ssh_signature(receipt, bytes(changed), keys / "custodian.pub")
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff", b"-----BEGIN SSH SIGNATURE-----", b"x" * 200_000])
@@ -113,29 +135,19 @@ def test_what_is_no_signature_is_refused_in_words(text):
         check_ssh_signature(RECEIPT, text)
 
 
-@pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 def test_a_signed_release_has_both_signatures_and_fails_if_one_is_of_another_receipt(
-    keys, tmp_path
+    keys, signed, tmp_path
 ):
-    ledger = ny.Ledger(tmp_path / "ledger.db")
-    ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
-    (tmp_path / "people.csv").write_text("race\nwhite\nblack\n")
     out = tmp_path / "out"
-    plan = ny.Plan.from_dict(SMALL)
-    release(plan, tmp_path / "people.csv", ledger, out, sign=keys / "custodian")
-    content = (out / "receipt.json").read_bytes()
+    shutil.copytree(signed["custodian"], out)
+    content, public = (out / "receipt.json").read_bytes(), keys / "custodian.pub"
     assert check_ssh_signature(content, (out / SSH_SIGNATURE).read_bytes())
-
-    def failures():
-        checks = verify(out, key=keys / "custodian.pub")
-        return [check.name for check in checks if not check.ok]
-
-    assert failures() == []
-    assert [check.name for check in verify(out) if not check.ok] == []
-    (out / SSH_SIGNATURE).write_bytes(ssh_sign(content, keys / "other"))
-    assert failures() == ["signature"]
-    (both,) = (check for check in verify(out) if not check.ok)  # also where no key is given
+    for key in (public, None):
+        assert [check.name for check in verify(out, key=key) if not check.ok] == []
+    (out / SIGNATURE).write_bytes(sign(content, keys / "other"))
+    (both,) = (check for check in verify(out) if not check.ok)
     assert both.name == "signature"
     assert "two signatures are by two keys" in both.detail
-    (out / SSH_SIGNATURE).write_bytes(ssh_sign(content + b" ", keys / "custodian"))
-    assert failures() == ["signature"]
+    shutil.copy(signed["custodian"] / SIGNATURE, out)
+    shutil.copy(signed["other"] / SSH_SIGNATURE, out)  # of another receipt, by another key
+    assert [check.name for check in verify(out, key=public) if not check.ok] == ["signature"]
