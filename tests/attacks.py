@@ -100,7 +100,7 @@ ATTACKS = {
             "publishing/plan/test_scenarios.py::test_the_tables_that_can_move_*",
             "publishing/engines/test_engine_neighbors.py::*",
             "publishing/engines/test_joined_neighbors.py::*",
-            "publishing/tables/test_key_selection.py::test_what_is_seen_*",
+            "publishing/tables/test_estimates.py::test_what_is_seen_*",
         ),
     ),
     "forged releases and ledgers": Attack(
