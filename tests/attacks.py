@@ -108,7 +108,7 @@ ATTACKS = {
         (
             "publishing/release/test_verify.py::*",
             "publishing/release/test_verify_files.py::*",
-            "publishing/release/test_ssh_signature.py::test_a_signed_release_has_both_signatures_*",
+            "publishing/release/test_signing.py::test_a_signed_release_has_both_signatures_*",
             "publishing/release/test_signing.py::test_any_change_*",
             "ledger/test_ledger_chain.py::test_*change*",
             "ledger/test_ledger_chain.py::test_a_chain_written_anew_*",
