@@ -14,9 +14,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
 
 import neyman as ny
+from neyman.accounting import conversions
 from neyman.accounting.compare_noise import alike
 from neyman.accounting.literature import approximations as limits
-from neyman.accounting.literature import conversions
 from reproductions import composition_bounds as bounds
 from reproductions.svg_chart import Area, Axis, Line, Note, chart
 

@@ -16,7 +16,8 @@ from scipy.special import ndtri
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
 
 import neyman as ny
-from neyman.accounting.literature import approximations, conversions
+from neyman.accounting import conversions
+from neyman.accounting.literature import approximations
 from reproductions.svg_chart import Axis, Line, Note, chart
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "gallery"

@@ -175,6 +175,6 @@ def test_a_receipt_of_a_plan_with_another_schema_is_refused_by_every_reader(rele
     receipt = releases[0].receipt.to_dict()
     content = receipt | {"plan": receipt["plan"] | {"schema": 3}}
     (tmp_path / "receipt.json").write_text(json.dumps(content))
-    for reader in (ny.Release.load, ny.explore, lambda path: report.page_from(content, {})):
+    for reader in (ny.Release.load, ny.explore, lambda path: page_from(content, {})):
         with pytest.raises(ValueError, match="reads plans of schema 2 only"):
             reader(tmp_path)

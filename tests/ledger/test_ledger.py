@@ -20,7 +20,6 @@ from ledger_entries import FILES, UNIT, reading, reserve
 from neyman import Ledger
 from neyman.ledger import DELTA, Account, BudgetRefused, LedgerError
 from neyman.ledger import UNIT as ONE
-from neyman.ledger.accounts import situation
 
 
 @pytest.fixture
@@ -213,12 +212,11 @@ def test_an_account_has_the_most_delta_and_the_most_entries_of_its_parts(ledger:
 
 
 def test_what_is_no_name_is_refused_before_a_row_is_read(ledger: Ledger):
-    with ledger._reading() as db:
-        for name in ("dataset", "account", "part"):
-            for value in (5, None, "a\nb", "x" * 201):
-                asked: Any = {"dataset": "census@1", "account": "", "part": "", name: value}
-                with pytest.raises(ValueError, match=f"^{name} = "):
-                    situation(db, **asked)
+    for name in ("dataset", "account", "part"):
+        for value in (5, None, "a\nb", "x" * 201):
+            asked: Any = {"dataset": "census@1", "account": "", "part": "", name: value}
+            with pytest.raises(ValueError, match=f"^{name} = "):
+                ledger.check(charge=0, **UNIT, **asked)
 
 
 def test_a_refusal_names_the_dataset_where_an_allocation_holds_as_little(ledger: Ledger):

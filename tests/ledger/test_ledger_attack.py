@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -15,9 +16,7 @@ import pytest
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, confirmed, reserve
 from neyman import Ledger
-from neyman.ledger import BudgetRefused, Checkpoint, LedgerError, line_between
-from neyman.ledger.chain import line_around, line_of
-from neyman.ledger.validation import reservation_terms
+from neyman.ledger import BudgetRefused, Checkpoint, LedgerError
 
 
 @pytest.fixture
@@ -86,13 +85,19 @@ def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
     assert [entry.id for entry in ledger.entries(NAME, last=last)] == mine[-last:]
 
 
-def test_a_line_that_was_left_open_is_the_line_of_the_event(monkeypatch: pytest.MonkeyPatch):
-    """Also where its texts look like the places that were left open."""
-    monkeypatch.setattr(os, "urandom", bytes)
-    fields = {"dataset": NAME, "key": 'x","number":0,"previous":"","entry":0,"', "when": "now"}
-    fields |= {"plan": '{"a":0,"entry":0,"number":0,"previous":""}', "charge": "1/3"}
-    line = line_between(line_around("reserve", fields), 7, 9, "a" * 64)
-    assert line == line_of(9, "a" * 64, "reserve", {**fields, "entry": 7})
+def test_texts_of_a_request_that_look_like_a_line_are_texts(ledger: Ledger):
+    """The line of a reservation is composed around numbers that only its transaction knows."""
+    trap = '"x","number":0,"previous":"","entry":0,'
+    ledger.allocate(NAME, ',"entry":0,"number":0', cap=1)
+    plan = '{"a":0,"entry":0,"number":0,"previous":""}'
+    entry = reserve(ledger, "1/3", trap, account=',"entry":0,"number":0', plan=plan)
+    *_, line = ledger.lines()
+    event = json.loads(line)
+    assert line == json.dumps(event, sort_keys=True, separators=(",", ":"))
+    assert (event["key"], event["to"], event["plan"]) == (trap, ',"entry":0,"number":0', plan)
+    assert (event["entry"], event["number"]) == (entry.id, 3)
+    assert len(bytes.fromhex(event["salt"])) == 8
+    assert ledger.verify().ok
 
 
 def test_one_step_or_several_leave_the_same(place: str, tmp_path: Path):
@@ -218,6 +223,10 @@ def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path):
 def test_no_holder_spends_past_the_account(ledger: Ledger):
     """Also one that some program has put there beside it, and not below."""
     reserve(ledger, "1/2")
+    *_, line = ledger.lines()
+    reserved = json.loads(line)
+    for name in ("kind", "number", "previous", "salt", "entry"):
+        del reserved[name]
     units = 720_720_000_000
     with ledger._store.writing() as db:
         db.run(
@@ -228,9 +237,14 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
         db.run("INSERT INTO above (dataset, holder, ancestor) VALUES (?, 'free', 'free')", NAME)
 
     for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
-        answer = reservation_terms(NAME, holder, "", "x", charge, 0, [], "{}")
-        answer["units"] += holder == "free"
-        answer["charge"] = f"{answer['units']}/{units}"
+        asked = int(charge * units) + (holder == "free")
+        answer = {
+            **reserved,
+            "to": holder,
+            "key": "x",
+            "units": asked,
+            "charge": f"{asked}/{units}",
+        }
         with pytest.raises(LedgerError, match=why), ledger._write_transaction() as write:
             write.reserve(2, answer)
     assert ledger.account(NAME).spent == Fraction(1, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import random
 import re
@@ -12,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import zlib
-from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
@@ -24,11 +22,7 @@ from hypothesis import strategies as st
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, confirmed, reserve
 from neyman import Ledger
-from neyman.ledger import UNIT as ONE
-from neyman.ledger import Checkpoint, LedgerError, chain, line_between
-from neyman.ledger import validation as terms
-from neyman.ledger.chain import line_around, line_of, write_checkpoint
-from neyman.ledger.sqlite import location
+from neyman.ledger import Checkpoint, LedgerError
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
 
@@ -138,27 +132,6 @@ def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
 # Clocks and copies
 
 
-def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.MonkeyPatch):
-    """Order is the chain's: whatever times are told, states and sums are the same."""
-    times = iter(f"{year}-01-01T00:00:00.000+00:00" for year in range(2090, 1970, -1))
-    monkeypatch.setattr(chain, "now_utc", lambda: next(times))
-    monkeypatch.setattr(terms, "now_utc", lambda: next(times))
-    ledger = story(Ledger(place))
-    when = [json.loads(line)["when"] for line in ledger.lines()]
-    assert when == sorted(when, reverse=True)
-    assert ledger.verify(ledger.checkpoint()).ok
-    assert [e.state for e in ledger.entries(NAME)] == [
-        "released",
-        "reading",
-        "reading",
-        "void",
-        "reserved",
-    ]
-    assert ledger.account(NAME).spent == Fraction(math.ceil(Fraction(ONE, 17)), ONE) + Fraction(
-        1, 7
-    ) + Fraction(1, 10)
-
-
 def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
     """Made while the ledger is open and its newest events are in the log alone, and restored."""
     ledger = story(Ledger(tmp_path / "ledger.db"))
@@ -252,20 +225,6 @@ def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_
     assert os.listdir(selection.parent) == ["kept"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
-def test_a_checkpoint_in_a_folder_that_is_locked_by_others_is_an_error_in_words(tmp_path: Path):
-    import fcntl
-
-    handle = os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with pytest.raises(LedgerError, match=r"locked its folder for 0.1 s"):
-            write_checkpoint(tmp_path / "kept", Checkpoint("0" * 32, 1, "0" * 64), wait=0.1)
-    finally:
-        os.close(handle)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 def test_a_checkpoint_that_is_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "kept")
@@ -273,45 +232,21 @@ def test_a_checkpoint_that_is_a_named_pipe_is_refused_and_not_waited_for(tmp_pat
         Checkpoint.load(tmp_path / "kept")
 
 
-def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
-    """Whoever writes an earlier moment later changes nothing; another ledger's is refused."""
-    one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))
-    for product in (two, one):
-        write_checkpoint(tmp_path / "kept", product)
-    write_checkpoint(tmp_path / "kept", Checkpoint(two.ledger, two.events, "f" * 64))
-    assert Checkpoint.load(tmp_path / "kept") == two
-    with pytest.raises(LedgerError, match="of another ledger"):
-        write_checkpoint(tmp_path / "kept", Checkpoint("cd" * 16, 9, "0" * 64))
-    with pytest.raises(LedgerError, match="cannot be written"):
-        write_checkpoint(tmp_path / "nowhere" / "kept", one)
-
-
-def test_a_line_that_was_left_open_is_the_line_of_its_event():
-    """Texts that look like the places that were left open are no such places."""
-    what = {"dataset": ',"entry":0,"number":0,"previous":""', "why": "x", "when": "now", "zone": 1}
-    line = line_between(line_around("void", what), 7, 31, "ab" * 32)
-    event = json.loads(line)
-    other = json.loads(line_of(31, "ab" * 32, "void", {**what, "entry": 7}))
-    assert len(bytes.fromhex(event["salt"])) == 8
-    assert {**event, "salt": ""} == {**other, "salt": ""}
-    assert line == json.dumps(event, sort_keys=True, separators=(",", ":"))
-
-
 # Tampering
 
 
-def naked(path: Path) -> apsw.Connection:
+def naked(path: Path) -> tuple[apsw.Connection, list[str]]:
     """A connection to a copy without its rules: what someone with an editor can do."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.pragma("synchronous", "off")
-    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
+    triggers = [*connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")]
+    for name, _ in triggers:
         connection.execute(f"DROP TRIGGER {name}")
-    return connection
+    return connection, [sql for _, sql in triggers]
 
 
-def clothe(connection: apsw.Connection) -> None:
+def clothe(connection: apsw.Connection, triggers: list[str]) -> None:
     """Put the rules back, as someone would who hides what he did."""
-    triggers = re.findall(r"CREATE TRIGGER .*?END;", location.FILE_SCHEMA, re.S)
     for trigger in triggers:
         connection.execute(trigger)
     connection.close()
@@ -354,10 +289,10 @@ def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
     """Even if nothing else was changed; put back, they are as before."""
     copy(ledger_file, tmp_path / "ledger.db")
     confirmed(tmp_path / "ledger.db")
-    connection = naked(tmp_path / "ledger.db")
+    connection, triggers = naked(tmp_path / "ledger.db")
     result = Ledger(tmp_path / "ledger.db").verify().problems
     assert "the trigger entry_charged is missing" in result
-    clothe(connection)
+    clothe(connection, triggers)
     assert Ledger(tmp_path / "ledger.db").verify().ok
 
 
@@ -370,7 +305,7 @@ def test_a_change_of_any_value_is_found(ledger_file: Path, tmp_path_factory, att
     copy(ledger_file, path)
     with Ledger(confirmed(path)) as ledger:
         selection = ledger.checkpoint()
-    connection = naked(path)
+    connection, triggers = naked(path)
     before, was = everything(connection), content(connection)
     table = data.draw(st.sampled_from(TABLES))
     columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -393,7 +328,7 @@ def test_a_change_of_any_value_is_found(ledger_file: Path, tmp_path_factory, att
     except (apsw.ConstraintError, apsw.MismatchError):
         pass  # a CHECK or a key refuses it, even without the triggers
     same = content(connection) == was
-    clothe(connection)
+    clothe(connection, triggers)
     try:
         ok = Ledger(path).verify(selection).ok
     except LedgerError:
@@ -477,7 +412,7 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, t
     forged.create(NAME, cap="1/2", **UNIT)
     assert forged.verify().ok
     forged.close()
-    connection = naked(tmp_path / "ledger.db")
+    connection, triggers = naked(tmp_path / "ledger.db")
     ((line,),) = connection.execute("SELECT line FROM event WHERE number = 1").fetchall()
     content = json.loads(str(line)) | {"id": selection.ledger}
     lines = [content, *map(json.loads, list(forged.lines())[1:])]
@@ -488,7 +423,7 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, t
         connection.execute(
             "UPDATE event SET line = ?, hash = ? WHERE number = ?", (text, previous, number)
         )
-    clothe(connection)
+    clothe(connection, triggers)
     forged = Ledger(tmp_path / "ledger.db")
     assert forged.verify().ok
     assert not forged.verify(selection).ok
@@ -499,9 +434,9 @@ def test_changed_files_are_not_handed_out(ledger_file: Path, tmp_path: Path):
     path = tmp_path / "ledger.db"
     copy(ledger_file, path)
     confirmed(path)
-    connection = naked(path)
+    connection, triggers = naked(path)
     connection.execute("UPDATE piece SET content = x'7b7d0a' WHERE path = 'receipt.json'")
-    clothe(connection)
+    clothe(connection, triggers)
     published = Ledger(path).published(NAME, "released")
     assert published is not None
     with pytest.raises(LedgerError, match=r"receipt.json of entry 1 is not what was published"):

@@ -17,11 +17,10 @@ from pathlib import Path
 
 import apsw
 import pytest
-from typer.testing import CliRunner
 
+from commands import answered, neyman
 from ledger_entries import NAME, UNIT, reserve
 from neyman import Ledger
-from neyman.cli import app
 from neyman.ledger import BudgetRefused, Checkpoint, LedgerError
 from own_process import answer, main
 
@@ -405,25 +404,19 @@ def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"
     Ledger(path).keep_checkpoint(tmp_path / "kept")
     path.rename(to)
-    run = CliRunner().invoke
-    shown = run(app, ["ledger", "show", str(to)])
-    assert shown.exit_code == 2
-    assert "confirm-location" in shown.output
-    release = run(app, ["ledger", "confirm-location", str(to), "--why", "moved"])
-    assert release.exit_code == 0, release.output
-    assert "belongs here" in release.output
-    assert "checkpoint" in release.output
-    assert run(app, ["ledger", "show", str(to)]).exit_code == 0
-    listed = run(app, ["ledger", "history", str(to)])
-    assert "location" in listed.output
-    again = run(app, ["ledger", "confirm-location", str(to), "--json"])
-    assert json.loads(again.output)["events"] == 3
-    selection = ["--checkpoint", str(tmp_path / "kept")]
-    assert run(app, ["ledger", "confirm-location", str(to), *selection]).exit_code == 0
+    shown = neyman("ledger", "show", to, cwd=tmp_path, check=2)
+    assert "confirm-location" in shown.stderr
+    confirm = ("ledger", "confirm-location")
+    release = answered(*confirm, to, "--why", "moved")
+    assert "belongs here" in release
+    assert "checkpoint" in release
+    answered("ledger", "show", to)
+    assert "location" in answered("ledger", "history", to)
+    assert json.loads(answered(*confirm, to, "--json"))["events"] == 3
+    answered(*confirm, to, "--checkpoint", tmp_path / "kept")
     assert Checkpoint.load(tmp_path / "kept").events == 3
-    nowhere = run(app, ["ledger", "confirm-location", str(path)])
-    assert nowhere.exit_code == 2
-    assert "there is no ledger at" in nowhere.output
+    nowhere = neyman(*confirm, path, cwd=tmp_path, check=2)
+    assert "there is no ledger at" in " ".join(nowhere.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import subprocess
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -10,13 +13,17 @@ from typing import Any
 
 import apsw
 import pytest
+from test_ledger_chain import story
 from typer.testing import CliRunner
 
 from ledger_entries import FILES, NAME, UNIT, reading, reserve
 from neyman import Ledger
 from neyman.cli import app
-from neyman.ledger import Damage, LedgerError, audit, digest, rows
+from neyman.ledger import UNIT as ONE
+from neyman.ledger import Checkpoint, Damage, LedgerError, audit, chain, digest, rows, validation
 from neyman.ledger import ledger as book
+from neyman.ledger.chain import write_checkpoint
+from neyman.ledger.sqlite import location
 
 ERRORS = [TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, ValueError]
 
@@ -203,3 +210,90 @@ def test_an_event_with_a_strange_value_is_found_and_ends_no_method_in_a_defect(
                     call()
         shown = CliRunner().invoke(app, ["ledger", "history", str(path)])
         assert shown.exit_code in (0, 2), shown.output
+
+
+# Checkpoints and file systems
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_checkpoint_in_a_folder_that_is_locked_by_others_is_an_error_in_words(tmp_path: Path):
+    import fcntl
+
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(LedgerError, match=r"locked its folder for 0.1 s"):
+            write_checkpoint(tmp_path / "kept", Checkpoint("0" * 32, 1, "0" * 64), wait=0.1)
+    finally:
+        os.close(handle)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
+    """Whoever writes an earlier moment later changes nothing; another ledger's is refused."""
+    one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))
+    for product in (two, one):
+        write_checkpoint(tmp_path / "kept", product)
+    write_checkpoint(tmp_path / "kept", Checkpoint(two.ledger, two.events, "f" * 64))
+    assert Checkpoint.load(tmp_path / "kept") == two
+    with pytest.raises(LedgerError, match="of another ledger"):
+        write_checkpoint(tmp_path / "kept", Checkpoint("cd" * 16, 9, "0" * 64))
+    with pytest.raises(LedgerError, match="cannot be written"):
+        write_checkpoint(tmp_path / "nowhere" / "kept", one)
+
+
+def test_the_file_system_is_told_as_the_system_tells_it(tmp_path: Path):
+    for path in (tmp_path, Path("/proc"), Path("/")):
+        answer = subprocess.run(
+            ["df", "--output=fstype", path], capture_output=True, text=True, check=True
+        )
+        assert location.filesystem(path) in (answer.stdout.split()[1], "proc")
+
+
+def test_network_file_systems_are_told_by_the_longest_mount():
+    mounts = (
+        "22 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n"
+        "40 22 0:40 / /mnt/a rw - tmpfs x rw\n"
+        "41 22 0:41 / /mnt/a rw - nfs4 host:/x rw\n"
+        "42 41 0:42 / /mnt/a/with\\040space rw shared:3 master:1 - fuse.sshfs me@host: rw\n"
+        "garbage\n"
+    )
+    for path, kind in {
+        "/ledger.db": "ext4",
+        "/mnt/ab/ledger.db": "ext4",
+        "/mnt/a/ledger.db": "nfs4",
+        "/mnt/a/with space/x/ledger.db": "fuse.sshfs",
+    }.items():
+        assert location.filesystem(Path(path), mounts) == kind
+    assert location.filesystem(Path("/x"), "") == ""
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.new"])
+def test_network_file_systems_are_refused(ledger: Ledger, tmp_path: Path, monkeypatch, kind: str):
+    """Neither made nor opened there."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"22 1 8:1 / / rw - ext4 /dev/a rw\n41 22 0:41 / {tmp_path} rw - {kind} x rw\n"
+    )
+    monkeypatch.setattr(location, "_MOUNTS", mounts)
+    ledger.close()
+    with pytest.raises(LedgerError, match=rf"network file system \({kind}\).*local disk"):
+        ledger.datasets()
+    with pytest.raises(LedgerError, match="network file system"):
+        Ledger(tmp_path / "new.db").create("census@1", cap=1, **UNIT)
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.MonkeyPatch):
+    """Order is the chain's: whatever times are told, states and sums are the same."""
+    times = iter(f"{year}-01-01T00:00:00.000+00:00" for year in range(2090, 1970, -1))
+    monkeypatch.setattr(chain, "now_utc", lambda: next(times))
+    monkeypatch.setattr(validation, "now_utc", lambda: next(times))
+    ledger = story(Ledger(place))
+    when = [json.loads(line)["when"] for line in ledger.lines()]
+    assert when == sorted(when, reverse=True)
+    assert ledger.verify(ledger.checkpoint()).ok
+    states = [entry.state for entry in ledger.entries(NAME)]
+    assert states == ["released", "reading", "reading", "void", "reserved"]
+    charged = Fraction(math.ceil(Fraction(ONE, 17)), ONE)
+    assert ledger.account(NAME).spent == charged + Fraction(1, 7) + Fraction(1, 10)

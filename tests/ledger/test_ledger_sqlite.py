@@ -19,7 +19,6 @@ import pytest
 from ledger_entries import FILES, UNIT, confirmed, reading, reserve
 from neyman import Ledger
 from neyman.ledger import LedgerError, SQLiteFile
-from neyman.ledger.sqlite import location as place
 
 
 @pytest.fixture
@@ -197,48 +196,6 @@ def test_the_name_that_a_killed_creation_left_is_taken_away(ledger: Ledger, tmp_
     reserve(ledger, 1)
     assert not left.exists()
     assert foreign.exists()
-
-
-def test_the_file_system_is_told_as_the_system_tells_it(tmp_path: Path):
-    for path in (tmp_path, Path("/proc"), Path("/")):
-        answer = subprocess.run(
-            ["df", "--output=fstype", path], capture_output=True, text=True, check=True
-        )
-        assert place.filesystem(path) in (answer.stdout.split()[1], "proc")
-
-
-def test_network_file_systems_are_told_by_the_longest_mount():
-    mounts = (
-        "22 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n"
-        "40 22 0:40 / /mnt/a rw - tmpfs x rw\n"
-        "41 22 0:41 / /mnt/a rw - nfs4 host:/x rw\n"
-        "42 41 0:42 / /mnt/a/with\\040space rw shared:3 master:1 - fuse.sshfs me@host: rw\n"
-        "garbage\n"
-    )
-    for path, kind in {
-        "/ledger.db": "ext4",
-        "/mnt/ab/ledger.db": "ext4",
-        "/mnt/a/ledger.db": "nfs4",
-        "/mnt/a/with space/x/ledger.db": "fuse.sshfs",
-    }.items():
-        assert place.filesystem(Path(path), mounts) == kind
-    assert place.filesystem(Path("/x"), "") == ""
-
-
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.new"])
-def test_network_file_systems_are_refused(ledger: Ledger, tmp_path: Path, monkeypatch, kind: str):
-    """Neither made nor opened there."""
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(
-        f"22 1 8:1 / / rw - ext4 /dev/a rw\n41 22 0:41 / {tmp_path} rw - {kind} x rw\n"
-    )
-    monkeypatch.setattr(place, "_MOUNTS", mounts)
-    ledger.close()
-    with pytest.raises(LedgerError, match=rf"network file system \({kind}\).*local disk"):
-        ledger.datasets()
-    with pytest.raises(LedgerError, match="network file system"):
-        Ledger(tmp_path / "new.db").create("census@1", cap=1, **UNIT)
-    assert not (tmp_path / "new.db").exists()
 
 
 # Connections

@@ -18,11 +18,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger_entries import FILES, NAME, UNIT, reading, reserve
+from ledger_entries import FILES, NAME, UNIT, digest_of, line_of, reading, reserve
 from neyman import Ledger
 from neyman.ledger import LedgerError, digest
-from neyman.ledger.chain import line_of
-from neyman.ledger.published_files import digest_of
 from postgres_server import PostgresServer
 
 Writer = tuple[str, str, str]

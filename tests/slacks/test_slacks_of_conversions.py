@@ -13,9 +13,8 @@ import numpy as np
 from mpmath import mpf
 
 import neyman as ny
-from neyman.accounting import compare_noise
+from neyman.accounting import compare_noise, conversions
 from neyman.accounting.dp_accounting.privacy_loss import _connect_dots
-from neyman.accounting.literature import conversions
 from neyman.accounting.semantics.bayes import _chernoff, _predicted_record_bounds
 from neyman.analysis.hypothesis_tests.binomial_sums import count
 from neyman.auditing import ManyRuns

@@ -6,6 +6,7 @@ made durable, and compares it with what the files and folders hold.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +16,12 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from neyman import Release
 from neyman.analysis.training.checkpoint import CHECKPOINT, State, save
 from neyman.ledger import Checkpoint
 from neyman.ledger.chain import write_checkpoint
 from neyman.publishing import create_key
-from neyman.publishing.release.folder import staging
+from neyman.publishing.release.folder import staging, sweep
 from neyman.storage import make_folder, replace_file
 
 Content = bytes | dict[str, int] | None
@@ -203,3 +205,42 @@ def test_content_is_durable_before_its_name_and_the_name_at_the_end(
     assert len(os.listdir("/dev/fd")) <= handles
     assert disk.renames >= renames
     assert disk.syncs > 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words(tmp_path):
+    import fcntl
+
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with (
+            pytest.raises(ValueError, match=r"locked the folder above it for 0.1 s"),
+            staging(tmp_path / "out", wait=0.1),
+        ):
+            pass
+        assert not (tmp_path / "out").exists()
+        sweep(tmp_path / "out")  # what cannot be swept now is left for later
+    finally:
+        os.close(handle)
+
+
+def test_files_appear_together_and_a_second_set_takes_the_place_of_the_first(tmp_path):
+    """What is written is in no visible folder until it is published, and `replace` leaves none."""
+    out = tmp_path / "out"
+    with staging(out) as stage:
+        stage.write("tables/a.csv", b"1")
+        with stage.writing("b") as file:
+            file.write(b"2")
+            file.write(b"3")
+        assert file.hexdigest() == hashlib.sha256(b"23").hexdigest()
+        assert not out.exists()
+        first = Release(stage.folder, {}).files
+        assert dict(first) == {"tables/a.csv": b"1", "b": b"23"}
+        with pytest.raises(FileExistsError):
+            stage.write("b", b"4")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "c").write_bytes(b"5")
+        stage.replace(Release(tmp_path / "other", {}).files)
+        stage.publish()
+    assert dict(Release(out, {}).files) == {"c": b"5"}

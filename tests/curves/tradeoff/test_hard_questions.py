@@ -7,7 +7,7 @@ import pytest
 
 import neyman as ny
 from neyman import Tradeoff
-from neyman.accounting.literature import conversions
+from neyman.accounting import conversions
 from random_laws import is_small
 
 # Guarantees in and out, and their order

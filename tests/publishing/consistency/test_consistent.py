@@ -1,15 +1,683 @@
-"""Tables that add up: which must, how near to the truth they are, what is said of their error."""
+"""Tables that add up: the solvers against dense matrices and mpmath, and the tables of plans."""
 
+import itertools
+import tomllib
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
+import mpmath as mp
 import numpy as np
+import pyarrow as pa
 import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
 
+import neyman as ny
+from mixed_plan import MIXED
+from neyman.display import page
 from neyman.noise import discrete_gaussian
-from neyman.publishing import Z90, Plan, PlanError, check_consistency, standard_error
-from neyman.publishing.consistency.adjusted_tables import consistent_tables
-from neyman.publishing.consistency.tree import PlaceTree
+from neyman.publishing import (
+    Z90,
+    Plan,
+    PlanError,
+    check_consistency,
+    errors,
+    standard_error,
+    verify,
+)
+from neyman.publishing.consistency import consistent_tables, consistent_variances
+from neyman.publishing.consistency.constraints import least_squares
+from neyman.publishing.consistency.integer_rounding import rounded_parts
+from neyman.publishing.consistency.margins import Margin, Margins
+from neyman.publishing.consistency.nonnegative import nonnegative
+from neyman.publishing.consistency.tree import Chain, PlaceTree
+from neyman.publishing.consistency.tree_pair import TreePair
+from plans import COUNTIES, STATE_TOTAL, YEAR_TOTAL, plan_with_totals
 from seeded import Seeded
+
+exactly = settings(max_examples=60)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random_tree(rng, levels=None):
+    """Sizes, parents, and for each level the matrix from the values of the leaves to its nodes."""
+    sizes, parents = [int(rng.integers(1, 4))], []
+    for _ in range(int(rng.integers(0, 4)) if levels is None else levels):
+        size = int(rng.integers(1, 9))
+        parents.append(rng.integers(0, sizes[-1], size))
+        sizes.append(size)
+    leaf = [np.ones(size, bool) for size in sizes]
+    for above, part in zip(parents, leaf, strict=False):
+        part[above] = False
+    count = sum(int(part.sum()) for part in leaf)
+    sums, used = [np.zeros((size, count)) for size in sizes], 0
+    for depth in reversed(range(len(sizes))):
+        for node in np.flatnonzero(leaf[depth]):
+            sums[depth][node, used] = 1
+            used += 1
+        if depth < len(parents):
+            np.add.at(sums[depth], parents[depth], sums[depth + 1])
+    return sizes, parents, leaf, sums
+
+
+def dense(sums, values, variances):
+    """Generalized least squares by its optimality conditions; exact values are constraints."""
+    measured, exact = np.isfinite(variances) & (variances > 0), variances == 0
+    weight = np.where(measured, 1 / np.where(measured, variances, 1), 0)
+    x, x0 = sums[measured], sums[exact]
+    w = weight[measured]
+    zero = np.zeros((len(x0), len(x0)))
+    system = np.block([[x.T @ (w[:, None] * x), x0.T], [x0, zero]])
+    inverse = np.linalg.pinv(system, rcond=1e-12)
+    columns = sums.shape[1]
+    estimate = inverse[:columns] @ np.concatenate([x.T @ (w * values[measured]), values[exact]])
+    spread = inverse[:columns, :columns]
+    return sums @ estimate, np.einsum("ij,jk,ik->i", sums, spread, sums)
+
+
+# ---- trees ------------------------------------------------------------------------------------
+
+
+@given(seeds)
+@exactly
+def test_two_passes_are_dense_generalized_least_squares(seed):
+    """Any shape of tree, nodes that were not measured and nodes that are known exactly."""
+    rng = np.random.default_rng(seed)
+    sizes, parents, leaf, sums = random_tree(rng)
+    truth = rng.normal(size=sums[0].shape[1]) * 10
+    variances, values = [], []
+    for depth, size in enumerate(sizes):
+        variance = 10.0 ** rng.uniform(-2, 2, size)
+        variance[(rng.random(size) < 0.3) & ~leaf[depth]] = np.inf
+        variance[rng.random(size) < 0.1] = 0
+        noise = np.sqrt(np.where(np.isfinite(variance), variance, 0)) * rng.normal(size=size)
+        variances.append(variance)
+        values.append(sums[depth] @ truth + noise)
+    tree = PlaceTree(parents, variances, sizes[0])
+    hidden = [np.where(np.isinf(v), np.nan, y) for v, y in zip(variances, values, strict=True)]
+    fitted = np.concatenate(tree.fit(hidden))
+    expected, spread = dense(np.vstack(sums), np.concatenate(values), np.concatenate(variances))
+    assert np.allclose(fitted, expected, rtol=0, atol=1e-6)
+    assert np.allclose(np.concatenate(tree.after), spread, rtol=1e-6, atol=1e-8)
+
+
+@given(seeds)
+@exactly
+def test_what_adds_up_already_stays(seed):
+    """Least squares is linear and unbiased, and doing it twice is doing it once."""
+    rng = np.random.default_rng(seed)
+    sizes, parents, _, sums = random_tree(rng)
+    tree = PlaceTree(parents, [10.0 ** rng.uniform(-4, 6, size) for size in sizes], sizes[0])
+    truth = rng.normal(size=sums[0].shape[1]) * 1e6
+    consistent = [part @ truth for part in sums]
+    for result, right in zip(tree.fit(consistent), consistent, strict=True):
+        assert np.allclose(result, right, rtol=1e-12, atol=1e-6)
+    noisy = [rng.normal(size=size) for size in sizes]
+    single = tree.fit(noisy)
+    for again, first in zip(tree.fit(single), single, strict=True):
+        assert np.allclose(again, first, rtol=0, atol=1e-10)
+    both = tree.fit([y + 3 * c for y, c in zip(noisy, consistent, strict=True)])
+    for sum_, first, right in zip(both, single, consistent, strict=True):
+        assert np.allclose(sum_, first + 3 * right, rtol=1e-12, atol=1e-5)
+
+
+@given(seeds)
+@exactly
+def test_no_direction_that_adds_up_comes_nearer(seed):
+    """The weighted distance grows along every change of the leaves."""
+    rng = np.random.default_rng(seed)
+    sizes, parents, _, sums = random_tree(rng)
+    variances = [10.0 ** rng.uniform(-2, 2, size) for size in sizes]
+    noisy = [rng.normal(size=size) for size in sizes]
+    fitted = np.concatenate(PlaceTree(parents, variances, sizes[0]).fit(noisy))
+    y, v, x = np.concatenate(noisy), np.concatenate(variances), np.vstack(sums)
+    least = ((fitted - y) ** 2 / v).sum()
+    for size in (1e-3, 1.0):
+        step = x @ rng.normal(size=x.shape[1]) * size
+        assert ((fitted + step - y) ** 2 / v).sum() >= least * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("top", ["0.0001", "1", "1e30"])
+@pytest.mark.parametrize("below", ["0.0001", "1", "1e30"])
+def test_extreme_variances_keep_their_digits(top, below):
+    """A total and three parts, against the formula in exact fractions."""
+    a, b = Fraction(top), Fraction(below)
+    y0, y = 1000, [100, -7, 300]
+    share = b / (a + 3 * b)
+    values = [part + share * (y0 - sum(y)) for part in y]
+    spread = [1 / (1 / a + 1 / (3 * b)), b - b * share]
+    tree = PlaceTree([np.zeros(3, np.int64)], [float(a), float(b)])
+    result = tree.fit([np.array([float(y0)]), np.array(y, float)])
+    assert result[1] == pytest.approx([float(v) for v in values], rel=1e-13)
+    assert result[0][0] == pytest.approx(float(sum(values)), rel=1e-13)
+    assert tree.after[0][0] == pytest.approx(float(spread[0]), rel=1e-13)
+    assert tree.after[1] == pytest.approx([float(spread[1])] * 3, rel=1e-13)
+
+
+def test_one_node_and_chains_of_single_children():
+    """One node stays as it is; along a chain all values become their precision's mean."""
+    assert PlaceTree([], [4.0]).fit([np.array([7.0])])[0].tolist() == [7.0]
+    one = np.zeros(1, np.int64)
+    tree = PlaceTree([one, one], [1.0, np.inf, 0.25])
+    result = tree.fit([np.array([10.0]), np.array([np.nan]), np.array([0.0])])
+    assert [level[0] for level in result] == pytest.approx([2.0, 2.0, 2.0])
+    assert [level[0] for level in tree.after] == pytest.approx([0.2, 0.2, 0.2])
+
+
+def test_what_is_known_exactly_is_met_exactly():
+    """To the last bit at the node itself, and in the sums to rounding."""
+    above = np.arange(1000) % 7
+    tree = PlaceTree([np.zeros(7, np.int64), above], [0.0, 3.0, 5.0])
+    rng = np.random.default_rng(1)
+    levels = [np.array([42_008_942.0]), rng.normal(size=7), rng.normal(size=1000)]
+    result = tree.fit(levels)
+    assert result[0][0] == 42_008_942
+    assert tree.after[0][0] == 0
+    assert result[1].sum() == pytest.approx(42_008_942, rel=1e-15)
+    assert np.bincount(above, weights=result[2]) == pytest.approx(result[1], rel=1e-14)
+
+
+def test_trees_that_are_none_are_refused():
+    """Each refusal names what is wrong."""
+    one = np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="one more"):
+        PlaceTree([one], [1.0])
+    with pytest.raises(ValueError, match="positions in the level above"):
+        PlaceTree([one + 1], [1.0, 1.0])
+    with pytest.raises(ValueError, match="at least 0"):
+        PlaceTree([], [-1.0])
+    with pytest.raises(ValueError, match="not measured"):
+        PlaceTree([one], [1.0, np.inf])
+    with pytest.raises(ValueError, match="known exactly"):
+        PlaceTree([one], [0.0, 0.0]).fit([np.array([1.0]), np.array([2.0])])
+    with pytest.raises(ValueError, match="shapes"):
+        PlaceTree([one], [1.0, 1.0]).fit([np.zeros(1), np.zeros(2)])
+
+
+# ---- margins ----------------------------------------------------------------------------------
+
+
+def random_margins(rng, *, finest=False):
+    """Tables over a hierarchy, and the matrix from the finest cells to all of theirs."""
+    sizes = [int(k) for k in rng.integers(1, 4, int(rng.integers(0, 3)))]
+    places, parents = int(rng.integers(1, 3)), []
+    counts = [places]
+    for _ in range(int(rng.integers(0, 3))):
+        more = int(rng.integers(0, 4))
+        above = np.concatenate([np.arange(counts[-1]), rng.integers(0, counts[-1], more)])
+        parents.append(rng.permutation(above))
+        counts.append(len(above))
+    kinds = [
+        (int(rng.integers(0, len(counts))), frozenset(i for i in range(len(sizes)) if coin < 0.5))
+        for coin in rng.random(int(rng.integers(1, 5)))
+    ]
+    if finest:
+        kinds.append((len(parents), frozenset(range(len(sizes)))))
+    tables = [Margin(level, columns, 10.0 ** rng.uniform(-1, 2)) for level, columns in kinds]
+    cells = np.indices((counts[-1], *sizes)).reshape(1 + len(sizes), -1)
+    matrices, shapes = [], []
+    for table in tables:
+        place = np.arange(counts[-1])
+        for above in reversed(parents[table.level :]):
+            place = above[place]
+        keys = [cells[i + 1] if i in table.columns else 0 * cells[0] for i in range(len(sizes))]
+        shape = (
+            counts[table.level],
+            *(k if i in table.columns else 1 for i, k in enumerate(sizes)),
+        )
+        rows = np.ravel_multi_index([place[cells[0]], *keys], shape)
+        matrix = np.zeros((int(np.prod(shape)), cells.shape[1]))
+        matrix[rows, np.arange(cells.shape[1])] = 1
+        matrices.append(matrix)
+        shapes.append((*shape, 1))
+    return Margins(tables, sizes, parents, places), matrices, shapes
+
+
+def flat(tables):
+    return np.concatenate([table.ravel() for table in tables])
+
+
+@given(seeds)
+@exactly
+def test_parts_on_trees_are_dense_generalized_least_squares(seed):
+    """Tables by any columns at any levels, whether they make a tree or not."""
+    rng = np.random.default_rng(seed)
+    margins, matrices, shapes = random_margins(rng)
+    values = [rng.normal(size=shape) * 5 for shape in shapes]
+    variances = np.concatenate(
+        [np.full(len(m), t.variance) for m, t in zip(matrices, margins.margins, strict=True)]
+    )
+    expected, spread = dense(np.vstack(matrices), flat(values), variances)
+    assert np.allclose(flat(margins.fit(values)), expected, rtol=0, atol=1e-7)
+    by_cell = [
+        np.broadcast_to(v.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+        for v, shape in zip(margins.variances, shapes, strict=True)
+    ]
+    assert np.allclose(flat(by_cell), spread, rtol=1e-7, atol=1e-10)
+
+
+@given(seeds, st.floats(-1, 1.5))
+@exactly
+def test_the_nearest_tables_without_a_negative_cell(seed, shift):
+    """Against the active-set solver for cells that must not be negative."""
+    rng = np.random.default_rng(seed)
+    margins, matrices, shapes = random_margins(rng, finest=True)
+    values = [rng.normal(size=shape) * 5 + 5 * shift for shape in shapes]
+    spread = np.concatenate(
+        [np.full(len(m), t.variance**0.5) for m, t in zip(matrices, margins.margins, strict=True)]
+    )
+    sums = np.vstack(matrices)
+    cells, _ = nnls(sums / spread[:, None], flat(values) / spread, maxiter=10_000)
+    result = nonnegative(margins, values)
+    assert result.residual <= 1e-7
+    assert np.allclose(flat(result.values), sums @ cells, rtol=0, atol=1e-4)
+    assert flat(result.values).min() >= 0
+
+
+def test_two_margins_without_their_joint_table():
+    """Races at five states and totals at their counties: neither is a margin of the other."""
+    above = np.array([0, 0, 1, 1, 1, 2, 3, 4, 4])
+    margins = Margins(
+        [Margin(0, frozenset([0]), 2.0), Margin(1, frozenset(), 9.0)], [3], [above], places=5
+    )
+    rng = np.random.default_rng(5)
+    values = [rng.normal(size=(5, 3, 1)) * 3, rng.normal(size=(9, 1, 1)) * 3]
+    joint = np.eye(27).reshape(9, 3, 27)
+    by_race = np.zeros((5, 3, 27))
+    np.add.at(by_race, above, joint)
+    sums = np.vstack([by_race.reshape(15, 27), joint.sum(axis=1)])
+    spread = np.concatenate([np.full(15, 2.0**0.5), np.full(9, 3.0)])
+    cells, _ = nnls(sums / spread[:, None], flat(values) / spread, maxiter=10_000)
+    result = nonnegative(margins, values)
+    assert margins.finest() == [0, 1]
+    assert np.allclose(flat(result.values), sums @ cells, rtol=0, atol=1e-5)
+
+
+# ---- whole numbers ----------------------------------------------------------------------------
+
+
+@given(seeds, st.sampled_from([0.0, 0.4, 1e6]))
+@exactly
+def test_rounded_parts_add_up_and_move_by_less_than_one(seed, low):
+    """To totals that are their own sums rounded either way; none falls below 0 that is not."""
+    rng = np.random.default_rng(seed)
+    parents = rng.integers(0, 4, int(rng.integers(1, 30)))
+    parts = rng.uniform(-low / 1e3, low + 3, len(parents))
+    parts = np.where(rng.random(len(parts)) < 0.3, np.rint(parts), parts)
+    sums = np.bincount(parents, weights=parts, minlength=4)
+    totals = np.where(rng.random(4) < 0.5, np.floor(sums + 1e-6), np.ceil(sums - 1e-6))
+    result = rounded_parts(totals.astype(np.int64), parts, parents)
+    used = np.bincount(parents, minlength=4) > 0
+    assert (np.bincount(parents, weights=result, minlength=4) == totals)[used].all()
+    assert (np.abs(result - parts) < 1 + 1e-6).all()
+    assert (result[parts >= 0] >= 0).all()
+    assert result.dtype == np.int64
+
+
+def test_the_largest_remainders_go_up():
+    """Whole numbers stay, and a total below its parts takes from none that is at 0."""
+    zeros = np.zeros(4, np.int64)
+    parts = np.array([1.5, 0.2, 2.3, 3.0])
+    assert rounded_parts(np.array([7]), parts, zeros).tolist() == [2, 0, 2, 3]
+    assert rounded_parts(np.array([8]), parts, zeros).tolist() == [2, 0, 3, 3]
+    assert rounded_parts(np.array([2]), np.array([0.0, 3.0]), zeros[:2]).tolist() == [0, 2]
+
+
+def test_ties_go_to_no_side_and_are_not_decided_by_rounding():
+    """Errors of the last digits change nothing, and those that go up are spread over all."""
+    rng = np.random.default_rng(4)
+    zeros = np.zeros(1000, np.int64)
+    parts = rng.integers(0, 99, 1000) + 0.3
+    total = np.array([int(np.floor(parts).sum()) + 300])
+    result = rounded_parts(total, parts, zeros)
+    again = rounded_parts(total, parts + 1e-9 * rng.normal(size=1000), zeros)
+    assert (result == again).all()
+    up = np.flatnonzero(result > parts)
+    assert len(up) == 300
+    # Of 300 places of 1,000 a mean has a standard deviation of 14.
+    assert abs(up.mean() - 499.5) < 5
+
+
+# ---- constraints of one's own -----------------------------------------------------------------
+
+
+@given(seeds)
+@exactly
+def test_constraints_against_dense_algebra(seed):
+    """Rows that repeat others, and values that are known exactly, included."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 9))
+    matrix = rng.integers(-1, 2, (int(rng.integers(0, n + 2)), n)).astype(float)
+    truth, noise = rng.normal(size=n), rng.normal(size=n)
+    variances = np.where(rng.random(n) < 0.2, 0, 10.0 ** rng.uniform(-2, 2, n))
+    y = truth + np.sqrt(variances) * noise
+    result = least_squares(y, variances, scipy.sparse.csr_array(matrix), matrix @ truth)
+    scaled = matrix * variances
+    gain = scaled.T @ np.linalg.pinv(matrix @ scaled.T, rcond=1e-10)
+    assert np.allclose(result.values, y + gain @ (matrix @ (truth - y)), rtol=0, atol=1e-6)
+    left = np.maximum(variances - (gain * scaled.T).sum(axis=1), 0)
+    assert np.allclose(result.standard_errors**2, left, rtol=0, atol=1e-7 * (1 + variances.max()))
+    assert (result.values == truth)[variances == 0].all()
+
+
+@pytest.mark.parametrize("large", [1e12, 1e15, 1e18, 1e24, 1e60, 1e300])
+def test_an_unmeasured_value_has_the_standard_error_that_the_others_give_it(large):
+    """Its variance is large; the reference is the covariance of the fit in mpmath."""
+    for variances, matrix in (
+        ([large, 1], [[1, -1]]),
+        ([large, 1, 4], [[1, -1, -1]]),
+        ([1, large, 4, 1], [[1, -1, -1, 0], [2, 0, 1, 1]]),
+        ([large, 2, 1e12, 1], [[0, -2, 1, -1], [0, -1, 0, -2], [2, 0, 2, 2]]),
+    ):
+        errors = least_squares(
+            np.zeros(len(variances)), variances, np.array(matrix), np.zeros(len(matrix))
+        ).standard_errors
+        with mp.workdps(800):
+            v, a = mp.diag(variances), mp.matrix(matrix)
+            left = v - v * a.T * mp.inverse(a * v * a.T) * a * v
+            exact = [float(mp.sqrt(abs(left[i, i]))) for i in range(len(variances))]
+        np.testing.assert_allclose(errors, exact, rtol=1e-9)
+
+
+def test_the_iterative_solver_agrees_with_the_tree():
+    """A tree of 1,631 nodes as constraints, too large to be decomposed."""
+    rng = np.random.default_rng(8)
+    parents = [np.zeros(30, np.int64), rng.permutation(np.arange(1600) % 30)]
+    variances = [rng.uniform(1, 9, size) for size in (1, 30, 1600)]
+    values = [rng.normal(size=size) * 5 for size in (1, 30, 1600)]
+    # The constraints twice, which changes nothing but makes the problem a large one.
+    half = scipy.sparse.lil_array((31, 1631))
+    half[0, 0], half[0, 1:31] = -1, 1
+    for node, above in enumerate(parents[1]):
+        half[1 + above, 31 + node] = 1
+    for node in range(30):
+        half[1 + node, 1 + node] = -1
+    matrix = scipy.sparse.vstack([half] * 20)
+    result = least_squares(
+        np.concatenate(values), np.concatenate(variances), matrix, np.zeros(31 * 20)
+    )
+    expected = np.concatenate(PlaceTree(parents, variances).fit(values))
+    assert result.standard_errors is None
+    assert np.allclose(result.values, expected, rtol=0, atol=1e-9)
+    assert result.residual < 1e-9
+
+
+def test_constraints_that_cannot_hold_are_refused():
+    """Contradictions, shapes, and variances that are none."""
+    both = np.array([[1.0, 1.0], [1.0, 1.0]])
+    with pytest.raises(ValueError, match="contradict"):
+        least_squares([0, 0], [1, 1], both, [1, 2])
+    with pytest.raises(ValueError, match="contradict"):
+        least_squares([0, 0], [0, 0], both[:1], [1])
+    with pytest.raises(ValueError, match=r"A has shape"):
+        least_squares([0], [1], both, [1, 2])
+    with pytest.raises(ValueError, match="variances must be"):
+        least_squares([0, 0], [1, np.inf], both, [1, 1])
+    with pytest.raises(ValueError, match="both must be"):
+        least_squares([0, 0], [1], both, [1, 1])
+
+
+exactly = settings(max_examples=60)
+seeds = st.integers(0, 2**32 - 1)
+BRANCHES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"], ["S", "d"]]
+INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"], ["Z", "z1"]]
+
+
+def random_chain(rng, most=7):
+    """Up to three levels of places, each with a place of the next one below it."""
+    sizes, parents = [int(rng.integers(1, 4))], []
+    for _ in range(int(rng.integers(0, 3))):
+        size = int(rng.integers(sizes[-1], most + 1))
+        rest = rng.integers(0, sizes[-1], size - sizes[-1])
+        parents.append(rng.permutation(np.concatenate([np.arange(sizes[-1]), rest])))
+        sizes.append(size)
+    return Chain(sizes[0], tuple(parents))
+
+
+def sums_to(chain, level):
+    """The matrix from the lowest places to those of a level."""
+    lowest = len(chain.sizes) - 1
+    matrix = np.zeros((chain.sizes[level], chain.sizes[lowest]))
+    matrix[chain.above(level, lowest), np.arange(chain.sizes[lowest])] = 1
+    return matrix
+
+
+def dense_pair(sums, values, variances):
+    """Generalized least squares by its optimality conditions; exact values are constraints."""
+    exact = variances == 0
+    x, x0, w = sums[~exact], sums[exact], 1 / variances[~exact]
+    zero = np.zeros((len(x0), len(x0)))
+    system = np.block([[x.T @ (w[:, None] * x), x0.T], [x0, zero]])
+    inverse = np.linalg.pinv(system, rcond=1e-12)
+    columns = sums.shape[1]
+    estimate = inverse[:columns] @ np.concatenate([x.T @ (w * values[~exact]), values[exact]])
+    return sums @ estimate, np.einsum("ij,jk,ik->i", sums, inverse[:columns, :columns], sums)
+
+
+def random_pair(rng):
+    """Two trees, some pairs of their levels, and the noise of each; one total may be exact."""
+    first, second = random_chain(rng), random_chain(rng)
+    every = list(itertools.product(range(len(first.sizes)), range(len(second.sizes))))
+    chosen = rng.choice(len(every), int(rng.integers(1, len(every) + 1)), replace=False)
+    levels = [every[i] for i in chosen]
+    variances = [float(10.0 ** rng.uniform(-2, 2)) for _ in levels]
+    single = [i for i, (a, b) in enumerate(levels) if first.sizes[a] * second.sizes[b] == 1]
+    if single and rng.random() < 0.5:
+        variances[single[0]] = 0.0
+    return first, second, levels, variances
+
+
+@given(seeds)
+@exactly
+def test_two_passes_with_matrices_are_dense_generalized_least_squares(seed):
+    """Any two trees and any pairs of levels, with a finest one or without; also the variances."""
+    rng = np.random.default_rng(seed)
+    first, second, levels, variances = random_pair(rng)
+    sums = [np.kron(sums_to(first, a), sums_to(second, b)) for a, b in levels]
+    truth = rng.normal(size=sums[0].shape[1]) * 10
+    noise = [np.sqrt(v) * rng.normal(size=len(s)) for s, v in zip(sums, variances, strict=True)]
+    values = [s @ truth + e for s, e in zip(sums, noise, strict=True)]
+    pair = TreePair(first, second, levels, variances)
+    fitted = pair.fit([np.stack([y, 2 * y], axis=1) for y in values])
+    spread = np.concatenate([np.full(len(s), v) for s, v in zip(sums, variances, strict=True)])
+    expected, after = dense_pair(np.vstack(sums), np.concatenate(values), spread)
+    assert np.allclose(np.concatenate([t[:, 0] for t in fitted]), expected, rtol=0, atol=1e-6)
+    assert np.allclose(np.concatenate([t[:, 1] for t in fitted]), 2 * expected, rtol=0, atol=1e-6)
+    assert np.allclose(np.concatenate(pair.after), after, rtol=1e-6, atol=1e-8)
+
+
+@given(seeds)
+@exactly
+def test_what_noise_is_far_apart_adds_up_all_the_same(seed):
+    """Variances from 1e-60 to 1e30: sums hold, and no variance after is far below its bound."""
+    rng = np.random.default_rng(seed)
+    first, second = random_chain(rng), random_chain(rng)
+    levels = list(itertools.product(range(len(first.sizes)), range(len(second.sizes))))
+    variances = [float(10.0 ** rng.choice([-60.0, -4.0, 0.0, 12.0, 30.0])) for _ in levels]
+    sums = [np.kron(sums_to(first, a), sums_to(second, b)) for a, b in levels]
+    pair = TreePair(first, second, levels, variances)
+    values = [rng.normal(size=(len(s), 1)) * 100 for s in sums]
+    fitted = pair.fit(values)
+    lowest = fitted[levels.index((len(first.sizes) - 1, len(second.sizes) - 1))]
+    for table, matrix in zip(fitted, sums, strict=True):
+        assert np.allclose(table, matrix @ lowest, rtol=1e-9, atol=1e-6)
+    for after, variance in zip(pair.after, variances, strict=True):
+        assert (after <= variance).all()
+        assert (after >= 0).all()
+
+
+def test_a_table_of_several_cells_has_noise():
+    """Only a total can be known exactly."""
+    with pytest.raises(ValueError, match="must have noise"):
+        TreePair(Chain(2), Chain(2), [(0, 0)], [0.0])
+
+
+@given(seeds)
+@settings(max_examples=15)
+def test_the_nearest_tables_of_pairs_without_a_negative_cell(seed):
+    """Against an active-set solver: two trees beside a column."""
+    rng = np.random.default_rng(seed)
+    first, second = random_chain(rng, 3), random_chain(rng, 3)
+    lowest = (len(first.sizes) - 1, len(second.sizes) - 1)
+    every = list(itertools.product(range(lowest[0] + 1), range(lowest[1] + 1)))
+    measured = [at for at in every if at == lowest or rng.random() < 0.6]
+    tables, matrices, values = [], [], []
+    for at in measured:
+        columns = frozenset({0}) if at == lowest or rng.random() < 0.5 else frozenset()
+        tables.append(Margin(at[0], columns, float(10.0 ** rng.uniform(-1, 1)), at[1]))
+        column = np.eye(2) if columns else np.ones((1, 2))
+        places = np.kron(sums_to(first, at[0]), sums_to(second, at[1]))
+        matrices.append(np.kron(places, column))
+        values.append(rng.normal(size=(len(places), len(column), 1)) * 3)
+    margins = Margins(tables, [2], first.parents, first.places, second)
+    result = nonnegative(margins, values)
+    weights = [1 / np.sqrt(m.variance) for m in tables]
+    rows = [matrix * w for matrix, w in zip(matrices, weights, strict=True)]
+    right = [y.ravel() * w for y, w in zip(values, weights, strict=True)]
+    truth = nnls(np.vstack(rows), np.concatenate(right))[0]
+    for table, matrix in zip(result.values, matrices, strict=True):
+        assert np.allclose(table.ravel(), matrix @ truth, atol=1e-5)
+
+
+def plan(*queries, method="least-squares", **more):
+    trees = {
+        "place": {"levels": ["region", "county"], "keys": BRANCHES, "unknown": ["N", "a"]},
+        "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": "y1"},
+    }
+    return ny.Plan.from_dict(
+        {
+            "schema": 2,
+            "name": "pairs",
+            "dataset": "firms@1",
+            "table": "firms",
+            "unit": {"protects": "person", "neighboring": "replace-one"},
+            "columns": {"sex": {"keys": ["f", "m"], "unknown": "f"}},
+            "hierarchy": {name: tree | more.pop(name, {}) for name, tree in trees.items()} | more,
+            "budget": {"zcdp": "1/50"},
+            "consistency": {"method": method},
+            "query": [q | {"share": f"1/{len(queries)}"} for q in queries],
+        }
+    )
+
+
+def count(name, *at, by=(), **more):
+    return {"name": name, "measure": "count", "at": list(at), "by": list(by), **more}
+
+
+TWO_WAYS = (
+    count("total", public={"all": 60}) | {"at": []},
+    count("pairs", "all pairs"),
+    count("turned", "sector x county", by=["sex"]),
+    count("jobs", "sector", "job", by=["sex"]),
+    count("places", "county"),
+)
+
+
+def matrix_of(example, name, level):
+    """The sums of the cells (county, job, sex) that a table is made of, in its order of cells."""
+    query = example.query(name)
+    axes = {one.name: np.ones((1, len(one.rows))) for one in example.hierarchies}
+    order = []
+    for one, low in example.parts(level):
+        axes[one.name] = np.zeros((len(one.paths(low)), len(one.rows)))
+        axes[one.name][one.codes(low), np.arange(len(one.rows))] = 1
+        order.append(one.name)
+    axes["sex"] = np.eye(2) if query.by else np.ones((1, 2))
+    full = np.einsum("ap,bq,cr->abcpqr", axes["place"], axes["industry"], axes["sex"])
+    full = full.swapaxes(0, 1) if order == ["industry", "place"] else full
+    return full.reshape(-1, len(BRANCHES) * len(INDUSTRIES) * 2)
+
+
+def noisy_of(example, rng):
+    cells = rng.poisson(1.5, len(BRANCHES) * len(INDUSTRIES) * 2)
+    exact = {}
+    for entry, sigma_squared in example.calibrated():
+        truth = matrix_of(example, entry.query, entry.level) @ cells
+        noise = np.rint(rng.normal(0, float(sigma_squared) ** 0.5, len(truth)))
+        exact[entry.query, entry.level, "count"] = ((truth + noise).astype(np.int64), sigma_squared)
+    return exact
+
+
+@pytest.mark.parametrize("method", ["least-squares", "nonnegative", "integer"])
+def test_tables_of_a_plan_by_two_trees_add_up_in_whatever_order_their_places_are(method):
+    """Each table is the sums of one table of all cells, and least squares are dense ones."""
+    queries = TWO_WAYS[1:]
+    if method == "integer":
+        queries = (*queries, count("cells", "county x job", by=["sex"]))
+    example = plan(*queries, method=method)
+    noisy = noisy_of(example, np.random.default_rng(4))
+    result = consistent_tables(example, noisy, method)
+    assert result.families == (tuple(result.tables),)
+    names = list(result.tables)
+    sums = np.vstack([matrix_of(example, *name) for name in names])
+    values = np.concatenate([result.tables[name].value for name in names])
+    cells = np.linalg.lstsq(sums, values, rcond=None)[0]
+    assert np.abs(sums @ cells - values).max() < 1e-6
+    if method == "least-squares":
+        noise = [noisy[*name, "count"] for name in names]
+        variances = np.concatenate([np.full(len(y), float(v)) for y, v in noise])
+        expected, after = dense_pair(sums, np.concatenate([y for y, _ in noise]), variances)
+        errors = np.concatenate([result.tables[name].standard_error for name in names])
+        assert np.allclose(values, expected, atol=1e-6)
+        assert np.allclose(errors**2, after, rtol=1e-4)
+        by_place = consistent_variances(example, {n: float(noisy[*n, "count"][1]) for n in names})
+        place = np.concatenate(
+            [np.repeat(by_place[n], len(noisy[*n, "count"][0]) // len(by_place[n])) for n in names]
+        )
+        assert np.allclose(place, after, rtol=1e-6)
+    else:
+        assert values.min() >= 0
+        assert values.dtype == (np.int64 if method == "integer" else np.float64)
+
+
+def test_rows_that_one_tree_drops_set_tables_apart():
+    """Tables by industry count fewer rows than tables by place alone, and need not add up."""
+    example = plan(*TWO_WAYS[1:], industry={"unknown": "drop"})
+    groups = consistent_tables(example, noisy_of(example, np.random.default_rng(1))).families
+    assert [{name for name, _ in group} for group in groups] == [
+        {"pairs", "turned", "jobs"},
+        {"places"},
+    ]
+
+
+def test_three_trees_in_one_family_are_refused():
+    """The error names them, before any data are read."""
+    third = {"levels": ["age"], "keys": [["0"], ["1"]], "unknown": "0"}
+    example = plan(count("a", "region x sector"), count("b", "age"), third=third)
+    with pytest.raises(PlanError, match="place, industry, third"):
+        consistent_tables(example, {})
+
+
+def test_a_release_by_two_trees_is_verified(tmp_path: Path):
+    """Key columns of both trees are published, and the tables that add up are made again."""
+    example = plan(*TWO_WAYS[1:], method="nonnegative")
+    rng = np.random.default_rng(2)
+    places, jobs = rng.integers(0, len(BRANCHES), 60), rng.integers(0, len(INDUSTRIES), 60)
+    rows = pa.table(
+        {
+            "region": [BRANCHES[i][0] for i in places],
+            "county": [BRANCHES[i][1] for i in places],
+            "sector": [INDUSTRIES[i][0] for i in jobs],
+            "job": [INDUSTRIES[i][1] for i in jobs],
+            "sex": ["f", "m"] * 30,
+        }
+    )
+    ledger = ny.Ledger(str(tmp_path / "ledger.db"))
+    ledger.create("firms@1", protects="person", neighboring="replace-one", cap=1)
+    release = ny.run(example, data=rows, ledger=ledger, out=tmp_path / "out")
+    table = release.tables["consistent/pairs.county x job"]
+    assert table.column_names[:4] == ["region", "county", "sector", "job"]
+    listed = [(*p, *j) for p in BRANCHES for j in INDUSTRIES]
+    assert list(zip(*(table[n].to_pylist() for n in table.column_names[:4]), strict=True)) == listed
+    checks = verify(tmp_path / "out", {"report.html": page})
+    assert [check for check in checks if not check.ok] == []
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "job within a known sector" in report
+    assert "county within a known region" in report
+
 
 METHODS = ("least-squares", "nonnegative", "integer")
 PLACES = [["north", f"n{i}", f"n{i}{c}"] for i in range(2) for c in "ab"] + [["south", "s0", "s0a"]]
@@ -440,3 +1108,110 @@ def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide)
         half = Z90 * np.sqrt(after)[:, None] + 0.5 + 1e-9
         covered = (np.abs(values) <= half) @ chance
         assert covered.min() >= 0.9
+
+
+def test_consistent_errors_are_those_that_are_published():
+    """Least and largest standard error after least squares are those of the consistent tables."""
+    mixed = Plan.from_dict(tomllib.loads(MIXED))
+    told = {error.name: error for error in errors(mixed)}
+    noisy = {
+        (e.query, e.level, e.measure): (np.zeros(e.cells, dtype=np.int64), s)
+        for e, s in mixed.calibrated()
+    }
+    result = consistent_tables(mixed, noisy)
+    assert {name for name, error in told.items() if error.consistent} == {
+        ".".join(name) for name in result.tables
+    }
+    for name, table in result.tables.items():
+        unit = 100 if name[0] == "pay" else 1
+        answer = told[".".join(name)].consistent
+        assert answer == pytest.approx(
+            (table.standard_error.min() / unit, table.standard_error.max() / unit), rel=1e-9
+        )
+
+
+FAMILIES = [
+    [["state"]],
+    [["state"], ["year"]],
+    [["state"], ["year"], ["race"]],
+    [["state", "year"], ["county"]],
+    [["year", "race"], ["state", "race"]],
+    [["nation"], ["state"], ["state", "year"]],
+    [["county", "year"]],
+]
+KEYS: dict[str, list[Any]] = {"race": ["white", "black", "other"], "year": [2020, 2021]}
+
+
+def margin(table: Any, by: list[str]) -> tuple[list[list[Any]], Any]:
+    """The sums of a table by county, race, and year, with the keys of each."""
+    level = next((name for name in by if name not in KEYS), None)
+    depth = ("nation", "state", "county").index(level) + 1 if level else 0
+    places = list(dict.fromkeys(tuple(place[:depth]) for place in COUNTIES))
+    sums = np.zeros((len(places), *table.shape[1:]), dtype=table.dtype)
+    for i, place in enumerate(COUNTIES):
+        sums[places.index(tuple(place[:depth]))] += table[i]
+    gone = tuple(1 + i for i, name in enumerate(KEYS) if name not in by)
+    sums = sums.sum(axis=gone)
+    columns = [name for name in by if name in KEYS]
+    order = [name for name in KEYS if name in columns]
+    sums = sums.transpose(0, *(1 + order.index(name) for name in columns))
+    keys = itertools.product(places, *(KEYS[name] for name in columns))
+    return [[*place, *rest] for place, *rest in keys], sums.ravel()
+
+
+@pytest.mark.parametrize("by", FAMILIES, ids=str)
+@pytest.mark.parametrize("method", ["least-squares", "nonnegative", "integer"])
+def test_random_tables_add_up_to_the_totals(by, method):
+    """Whole numbers to the unit, others to rounding, and none below 0; nor is the noise undone."""
+    rng = np.random.default_rng(4)
+    for rows in (0, 3, 100, 10**7):
+        truth = rng.multinomial(rows, rng.dirichlet(np.full(24, 0.2))).reshape(4, 3, 2)
+        totals: list[Any] = []
+        for one in by:
+            keys, sums = margin(truth, one)
+            values = [[*key, int(n)] for key, n in zip(keys, sums, strict=True)]
+            totals.append({"by": one, "values": values})
+        own = plan_with_totals(*totals, consistency={"method": method})
+        check_consistency(own, method)
+        noisy: dict[tuple[str, str, str], tuple[Any, Fraction]] = {}
+        for name, table in (("all", truth), ("race", truth.sum(axis=2))):
+            noise = np.rint(30 * rng.standard_normal(table.size)).astype(np.int64)
+            noisy[name, "county", "count"] = table.ravel() + noise, Fraction(900)
+        result = consistent_tables(own, noisy, method)
+        fitted = result.tables["all", "county"].value.reshape(4, 3, 2)
+        races = result.tables["race", "county"].value.reshape(4, 3)
+        assert set(result.tables) == {("all", "county"), ("race", "county")}
+        for one in by:
+            before, after = (margin(table, one)[1] for table in (truth, fitted))
+            if method == "integer":
+                assert fitted.dtype == np.int64
+                assert (before == after).all()
+            else:
+                assert np.abs(before - after).max() < 1e-6
+        assert np.abs(fitted.sum(axis=2) - races).max() < 1e-6
+        assert method == "least-squares" or fitted.min() >= 0
+        assert np.abs(fitted - truth).max() < 30 * 8
+
+
+def test_known_sums_lower_the_stated_errors_to_those_of_the_matrix(tmp_path):
+    """Against the projection in dense matrices, with the totals as exact constraints."""
+    own = plan_with_totals(STATE_TOTAL, YEAR_TOTAL, consistency={"method": "least-squares"})
+    rng = np.random.default_rng(5)
+    cells = np.eye(24).reshape(24, 4, 3, 2)
+    measured = np.vstack([np.eye(24), cells.sum(axis=3).reshape(24, 12).T])
+    exact = np.vstack([margin(cell, by)[1] for cell in cells for by in (["state"],)]).T
+    exact = np.vstack([exact, np.vstack([margin(cell, ["year"])[1] for cell in cells]).T])
+    variances = np.repeat([4.0, 9.0], [24, 12])
+    y = rng.integers(0, 20, 36)
+    noisy: Any = {
+        ("all", "county", "count"): (y[:24], Fraction(4)),
+        ("race", "county", "count"): (y[24:], Fraction(9)),
+    }
+    result = consistent_tables(own, noisy).tables["all", "county"]
+    normal = measured.T @ np.diag(1 / variances) @ measured
+    known = np.array([60, 40, 70, 30])
+    system = np.block([[normal, exact.T], [exact, np.zeros((4, 4))]])
+    inverse = np.linalg.pinv(system)
+    expected = inverse @ np.concatenate([measured.T @ (y / variances), known])
+    assert result.value == pytest.approx(expected[:24], abs=1e-8)
+    assert result.standard_error**2 == pytest.approx(np.diag(inverse)[:24], rel=1e-2)

@@ -21,13 +21,13 @@ from ledger_entries import UNIT
 from neyman import Ledger, run
 from neyman.ledger import Checkpoint, LedgerError
 from neyman.publishing import Plan, create_key, guarantee, verify
-from neyman.publishing.release.folder import FolderFiles
 
 __all__ = [
     "CHARGE",
     "DATA",
     "PLAN",
     "Place",
+    "files_of",
     "imported",
     "postgres_places",
     "release",
@@ -56,6 +56,12 @@ measure = "count"
 by = ["race"]
 share = "1"
 """
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The files below a folder, by their paths in it."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Place:
             published = book.published(self.plan.dataset, self.plan.hash)
             if self.out.exists():
                 assert published, "the folder is there, and the ledger does not know of it"
-                assert dict(FolderFiles(self.out)) == dict(published[1])
+                assert files_of(self.out) == dict(published[1])
                 assert all(check.ok for check in verify(self.out))
 
     def again(self, folder: Path, **more: Any) -> Said:

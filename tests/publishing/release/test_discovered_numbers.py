@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli import app
+from commands import answered
 from neyman.publishing import threshold, verify
 
 BASE: dict[str, Any] = {
@@ -129,12 +128,11 @@ def test_plan_check_prints_the_threshold_in_people(tmp_path):
     Path(path).write_text(text)
     assert ny.Plan.load(path).hash == plan.hash
     keys = {entry.query: sigma for entry, sigma in plan.calibrated() if entry.measure == "keys"}
-    answer = CliRunner().invoke(app, ["plan", "check", str(path)])
-    assert answer.exit_code == 0, answer.output
+    answer = answered("plan", "check", path)
     for name, sigma_squared in keys.items():
         least = threshold(sigma_squared, plan.query(name).delta)
         wanted = f"{name}.all: a key is published if its noisy number reaches {least:,} people."
-        assert wanted in " ".join(answer.output.split())
+        assert wanted in " ".join(answer.split())
 
 
 def test_a_clip_that_no_noise_fits_is_refused_before_anything_is_spent(tmp_path):

@@ -22,13 +22,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from places import CHARGE, DATA, Place, imported, new, release, sqlite_places
+from places import CHARGE, DATA, Place, files_of, imported, new, release, sqlite_places
 
 from kill_points import forked
 from ledger_entries import UNIT
 from neyman import Ledger
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
-from neyman.publishing.release.folder import FolderFiles, OutputError
 from own_process import answer, children, main
 
 # Races
@@ -123,7 +122,7 @@ def same_plan(folder: str, url: str, processes: str) -> object:
         published = book.published("people@1", first.plan.hash)
         assert published
         for number in places:
-            assert dict(FolderFiles(above / number / "out")) == dict(published[1])
+            assert files_of(above / number / "out") == dict(published[1])
     assert sorted(said) == ["before"] * (len(said) - 1) + ["made"]
     return said
 
@@ -173,12 +172,13 @@ def filled(folder: str, what: str) -> object:
                 try:
                     release(here.plan, data, here.url, here.out)
                     tell("made")
-                except (OutputError, LedgerError, ChargedError) as error:
+                except (ValueError, LedgerError, ChargedError) as error:
                     tell(f"{type(error).__name__} {error}")
 
             said = forked(work, None, here.folder)
             assert said.done, said.lines
             (line,) = said.messages
+            assert line.startswith(("made", "OutputError ", "LedgerError ", "ChargedError "))
             resized(small, "64m")  # so that it can be looked at
             here.checked()
             if line == "made":
@@ -235,7 +235,7 @@ def limited(folder: str) -> object:
             try:
                 release(here.plan, pa.table(DATA), here.url, here.out)
                 tell("made")
-            except (OutputError, LedgerError, ChargedError) as error:
+            except (ValueError, LedgerError, ChargedError) as error:
                 tell(f"{type(error).__name__} {error}")
 
         said = forked(work, None, here.folder)
@@ -288,7 +288,7 @@ def unprivileged(folder: str) -> object:
             try:
                 release(place.plan, pa.table(DATA), place.url, here / "out" / "new")
                 tell("made")
-            except (OutputError, LedgerError, ChargedError) as error:
+            except (ValueError, LedgerError, ChargedError) as error:
                 tell(f"{type(error).__name__} {error}")
 
         result = forked(work, None, here)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pytest
 from places import CHARGE, DATA, Place, new, release, sqlite_places
 
-from kill_points import forked
+from kill_points import forked, set_clock
 from ledger_entries import UNIT, confirmed, reading
 from neyman import Ledger
 from neyman.ledger import ChargedError, LedgerError
@@ -32,8 +31,6 @@ from own_process import answer, main
 
 def clocked(folder: str) -> object:
     """Runs in processes whose clock stands in other years, as far as the ledger asks for it."""
-    from neyman.ledger import chain
-
     warnings.simplefilter("ignore")
     above = Path(folder)
     for number, year in enumerate((2026, 1970, 9998, 1999)):
@@ -45,8 +42,7 @@ def clocked(folder: str) -> object:
                 return datetime(year, 1, 1, tzinfo=tz)  # noqa: B023  # used before the next one
 
         def work(tell: Callable[[object], None], place: Place = place, clock: Any = Clock) -> None:
-            chain.datetime = clock
-            time.time = lambda: clock.now(UTC).timestamp()
+            set_clock(clock)
             with place.book() as book:
                 book.create(place.plan.dataset, cap=9, **UNIT)
             place.run(tell)

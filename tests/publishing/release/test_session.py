@@ -25,8 +25,7 @@ from kill_points import forked
 from neyman import Release
 from neyman.display import page
 from neyman.ledger import NOTICE, BudgetRefused, ChargedError, LedgerError
-from neyman.publishing import DataError, PlanError
-from neyman.publishing.release.verify import verify
+from neyman.publishing import DataError, PlanError, verify
 
 PEOPLE = pa.table({"sex": ["f", "m", "f"] * 500, "age": [i % 90 for i in range(1500)]})
 PERSON = ny.Unit("person", neighboring="replace-one", rows=1)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,41 +17,13 @@ from commands import answered
 from neyman.display import page
 from neyman.ledger import ChargedError, LedgerError
 from neyman.publishing import FirstRun, PlanError, joined_order, toml_text, totals_notes, verify
-from neyman.publishing.consistency import check_consistency, consistent_tables
+from plans import COUNTIES as PLACES
+from plans import STATE_TOTAL as STATE
+from plans import TOTALS as SECTIONS
+from plans import YEAR_TOTAL as YEAR
+from plans import plan_with_totals as plan
 from plans import release
 
-PLACES = [
-    ["US", "Ohio", "Adams"],
-    ["US", "Ohio", "Allen"],
-    ["US", "Iowa", "Boone"],
-    ["US", "Iowa", "Clay"],
-]
-STATE: dict[str, Any] = {"by": ["state"], "values": [["US", "Ohio", 60], ["US", "Iowa", 40]]}
-YEAR: dict[str, Any] = {"by": ["year"], "values": [[2020, 70], [2021, 30]]}
-SECTIONS: dict[str, Any] = {
-    "schema": 2,
-    "name": "people",
-    "dataset": "people@1",
-    "table": "people",
-    "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
-    "columns": {
-        "race": {"keys": ["white", "black", "other"], "unknown": "other"},
-        "year": {"keys": [2020, 2021], "unknown": 2020},
-    },
-    "hierarchy": {
-        "place": {
-            "levels": ["nation", "state", "county"],
-            "keys": PLACES,
-            "unknown": ["US", "Iowa", "Clay"],
-        }
-    },
-    "budget": {"zcdp": "1/10"},
-    "query": [
-        {"name": "all", "measure": "count", "by": ["race", "year"], "at": ["county"]}
-        | {"share": "1/2"},
-        {"name": "race", "measure": "count", "by": ["race"], "at": ["county"], "share": "1/2"},
-    ],
-}
 PEOPLE = pa.Table.from_pylist(
     [
         {"nation": "US", "state": "Ohio" if i < 60 else "Iowa"}
@@ -62,11 +32,6 @@ PEOPLE = pa.Table.from_pylist(
         for i in range(100)
     ]
 )
-
-
-def plan(*totals: Any, folder: Path | None = None, **more: Any) -> ny.Plan:
-    """Counts by county, beside totals."""
-    return ny.Plan.from_dict(SECTIONS | {"totals": list(totals)} | more, folder=folder)
 
 
 def marked(path: Path, own: ny.Plan) -> ny.Ledger:
@@ -429,89 +394,3 @@ def test_the_commands_say_which_claims_have_a_limit(tmp_path):
 
 
 # ---- tables that add up --------------------------------------------------------------------------
-
-FAMILIES = [
-    [["state"]],
-    [["state"], ["year"]],
-    [["state"], ["year"], ["race"]],
-    [["state", "year"], ["county"]],
-    [["year", "race"], ["state", "race"]],
-    [["nation"], ["state"], ["state", "year"]],
-    [["county", "year"]],
-]
-KEYS: dict[str, list[Any]] = {"race": ["white", "black", "other"], "year": [2020, 2021]}
-
-
-def margin(table: Any, by: list[str]) -> tuple[list[list[Any]], Any]:
-    """The sums of a table by county, race, and year, with the keys of each."""
-    level = next((name for name in by if name not in KEYS), None)
-    depth = ("nation", "state", "county").index(level) + 1 if level else 0
-    places = list(dict.fromkeys(tuple(place[:depth]) for place in PLACES))
-    sums = np.zeros((len(places), *table.shape[1:]), dtype=table.dtype)
-    for i, place in enumerate(PLACES):
-        sums[places.index(tuple(place[:depth]))] += table[i]
-    gone = tuple(1 + i for i, name in enumerate(KEYS) if name not in by)
-    sums = sums.sum(axis=gone)
-    columns = [name for name in by if name in KEYS]
-    order = [name for name in KEYS if name in columns]
-    sums = sums.transpose(0, *(1 + order.index(name) for name in columns))
-    keys = itertools.product(places, *(KEYS[name] for name in columns))
-    return [[*place, *rest] for place, *rest in keys], sums.ravel()
-
-
-@pytest.mark.parametrize("by", FAMILIES, ids=str)
-@pytest.mark.parametrize("method", ["least-squares", "nonnegative", "integer"])
-def test_random_tables_add_up_to_the_totals(by, method):
-    """Whole numbers to the unit, others to rounding, and none below 0; nor is the noise undone."""
-    rng = np.random.default_rng(4)
-    for rows in (0, 3, 100, 10**7):
-        truth = rng.multinomial(rows, rng.dirichlet(np.full(24, 0.2))).reshape(4, 3, 2)
-        totals: list[Any] = []
-        for one in by:
-            keys, sums = margin(truth, one)
-            values = [[*key, int(n)] for key, n in zip(keys, sums, strict=True)]
-            totals.append({"by": one, "values": values})
-        own = plan(*totals, consistency={"method": method})
-        check_consistency(own, method)
-        noisy: dict[tuple[str, str, str], tuple[Any, Fraction]] = {}
-        for name, table in (("all", truth), ("race", truth.sum(axis=2))):
-            noise = np.rint(30 * rng.standard_normal(table.size)).astype(np.int64)
-            noisy[name, "county", "count"] = table.ravel() + noise, Fraction(900)
-        result = consistent_tables(own, noisy, method)
-        fitted = result.tables["all", "county"].value.reshape(4, 3, 2)
-        races = result.tables["race", "county"].value.reshape(4, 3)
-        assert set(result.tables) == {("all", "county"), ("race", "county")}
-        for one in by:
-            before, after = (margin(table, one)[1] for table in (truth, fitted))
-            if method == "integer":
-                assert fitted.dtype == np.int64
-                assert (before == after).all()
-            else:
-                assert np.abs(before - after).max() < 1e-6
-        assert np.abs(fitted.sum(axis=2) - races).max() < 1e-6
-        assert method == "least-squares" or fitted.min() >= 0
-        assert np.abs(fitted - truth).max() < 30 * 8
-
-
-def test_known_sums_lower_the_stated_errors_to_those_of_the_matrix(tmp_path):
-    """Against the projection in dense matrices, with the totals as exact constraints."""
-    own = plan(STATE, YEAR, consistency={"method": "least-squares"})
-    rng = np.random.default_rng(5)
-    cells = np.eye(24).reshape(24, 4, 3, 2)
-    measured = np.vstack([np.eye(24), cells.sum(axis=3).reshape(24, 12).T])
-    exact = np.vstack([margin(cell, by)[1] for cell in cells for by in (["state"],)]).T
-    exact = np.vstack([exact, np.vstack([margin(cell, ["year"])[1] for cell in cells]).T])
-    variances = np.repeat([4.0, 9.0], [24, 12])
-    y = rng.integers(0, 20, 36)
-    noisy: Any = {
-        ("all", "county", "count"): (y[:24], Fraction(4)),
-        ("race", "county", "count"): (y[24:], Fraction(9)),
-    }
-    result = consistent_tables(own, noisy).tables["all", "county"]
-    normal = measured.T @ np.diag(1 / variances) @ measured
-    known = np.array([60, 40, 70, 30])
-    system = np.block([[normal, exact.T], [exact, np.zeros((4, 4))]])
-    inverse = np.linalg.pinv(system)
-    expected = inverse @ np.concatenate([measured.T @ (y / variances), known])
-    assert result.value == pytest.approx(expected[:24], abs=1e-8)
-    assert result.standard_error**2 == pytest.approx(np.diag(inverse)[:24], rel=1e-2)

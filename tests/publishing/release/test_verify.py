@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from fractions import Fraction
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -16,24 +15,7 @@ from hypothesis import strategies as st
 from attacks import SIZE
 from forging import rewrite
 from neyman import Ledger, Release
-from neyman.publishing import (
-    FIRST,
-    Differs,
-    MemoryLimit,
-    Receipt,
-    create_key,
-    sign,
-    verify,
-    versions,
-)
-from neyman.publishing.release.folder import OutputError
-from neyman.publishing.release.verify.case import Case
-from neyman.publishing.release.verify.external_checks import (
-    check_ledger,
-    check_published,
-    check_signed,
-)
-from neyman.publishing.release.verify.verification import _schema
+from neyman.publishing import Differs, Receipt, create_key, intervals, sign, verify
 from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -247,7 +229,7 @@ def test_a_receipt_of_another_format_is_refused_and_left_alone(folder):
         "'neyman-receipt/9', written by neyman .*reads 'neyman-receipt/1': nothing was changed"
     )
     assert re.search(refused, check.detail)
-    with pytest.raises(OutputError, match=refused):
+    with pytest.raises(ValueError, match=refused):
         Release.load(folder)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -371,25 +353,20 @@ def test_no_json_makes_it_raise(honest, tmp_path_factory, attempts):
     check()
 
 
-def said(folder, check, *arguments):
-    """One check of a release alone: whether it holds, and what was found."""
-    receipt = folder / "receipt.json"
-    try:
-        content = receipt.read_bytes()
-        case = Case(receipt, json.loads(content), content, MemoryLimit.of("4GB"))
-        return True, check(case, *arguments)
-    except Differs as error:
-        return False, str(error)
+def said(folder, name, **given):
+    """What one check of a release found, and whether it holds."""
+    (check,) = (check for check in verify(folder, PAGES, **given) if check.name == name)
+    return check.ok, check.detail
 
 
 def test_an_unsigned_receipt_says_what_that_leaves_open(folder):
     """It is consistent, and so would be a forgery; asked for a signature, it fails."""
-    ok, detail = said(folder, check_signed, None)
+    ok, detail = said(folder, "signature")
     assert ok
     assert "unsigned" in detail
     assert "a forgery that is consistent would pass" in detail
     create_key(folder.parent / "custodian")
-    ok, detail = said(folder, check_signed, folder.parent / "custodian.pub")
+    ok, detail = said(folder, "signature", key=folder.parent / "custodian.pub")
     assert not ok
     assert "has not signed this release" in detail
 
@@ -402,17 +379,17 @@ def test_a_signed_receipt_is_its_signers_or_fails(folder):
     (folder / "receipt.sig").write_bytes(sign(receipt, folder.parent / "custodian"))
     public = folder.parent / "custodian.pub"
     assert [check for check in verify(folder, PAGES, key=public) if not check.ok] == []
-    assert said(folder, check_signed, public)[1].startswith(f"signed by {public}")
-    assert "compare it with the custodian's" in said(folder, check_signed, None)[1]
-    ok, detail = said(folder, check_signed, folder.parent / "stranger.pub")
+    assert said(folder, "signature", key=public)[1].startswith(f"signed by {public}")
+    assert "compare it with the custodian's" in said(folder, "signature")[1]
+    ok, detail = said(folder, "signature", key=folder.parent / "stranger.pub")
     assert not ok
     assert "someone else has signed it" in detail
     tell(folder, swap("versions.python", "3.99"))
-    ok, detail = said(folder, check_signed, public)
+    ok, detail = said(folder, "signature", key=public)
     assert not ok
     assert "not of this receipt" in detail
     (folder / "receipt.sig").write_bytes(b"{}")
-    assert said(folder, check_signed, None)[0] is False
+    assert said(folder, "signature")[0] is False
 
 
 def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folder, tmp_path):
@@ -423,30 +400,32 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folde
         ledger.keep_checkpoint(selection)
     checks = verify(folder, PAGES, ledger=book, checkpoint=selection)
     assert [check for check in checks if not check.ok] == []
-    assert said(folder, check_published, book) == (
+    assert said(folder, "published", ledger=book) == (
         True,
         f"entry 1 has published these files, and was charged {Ledger(book).entry(1).charge}",
     )
     with Ledger(tmp_path / "other.db") as empty:
         empty.create("people@1", protects="person", neighboring="replace-one", cap="2")
     other = tmp_path / "other.db"
-    with pytest.raises(Differs, match="another ledger was put in its place"):
-        check_ledger(other, selection)
-    with pytest.raises(Differs, match="there is no ledger at"):
-        check_ledger(tmp_path / "nowhere.db")
-    ok, detail = said(folder, check_published, other)
+    ok, detail = said(folder, "ledger", ledger=other, checkpoint=selection)
+    assert not ok
+    assert "another ledger was put in its place" in detail
+    ok, detail = said(folder, "ledger", ledger=tmp_path / "nowhere.db")
+    assert not ok
+    assert "there is no ledger at" in detail
+    ok, detail = said(folder, "published", ledger=other)
     assert not ok
     assert "has published nothing of plan" in detail
     tell(folder, swap("versions.python", "3.99"))
-    ok, detail = said(folder, check_published, book)
+    ok, detail = said(folder, "published", ledger=book)
     assert not ok
     assert "'receipt.json' is not the file that entry 1 published" in detail
     tell(folder, swap("ledger.date", "2020-02-02"))
-    ok, detail = said(folder, check_published, book)
+    ok, detail = said(folder, "published", ledger=book)
     assert not ok
     assert "ledger.date is '2020-02-02', and is recomputed as" in detail
     tell(folder, swap("ledger.entry", "2"))
-    assert said(folder, check_published, book)[0] is False
+    assert said(folder, "published", ledger=book)[0] is False
 
 
 def test_the_date_of_a_receipt_is_the_day_of_its_charge(honest, folder):
@@ -472,10 +451,50 @@ def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(f
 
 
 @pytest.mark.parametrize("version", ["<b>", "", "1" * 61, "1\n", 1, None])
-def test_a_version_that_is_no_version_is_refused_by_name(version):
-    receipt = dict.fromkeys(FIRST) | {"plan": {"query": [], "unit": {}}, "versions": versions()}
-    assert _schema(SimpleNamespace(receipt=receipt))
-    name = next(iter(receipt["versions"]))
-    receipt["versions"] = receipt["versions"] | {name: version}
-    with pytest.raises(Differs, match=f"versions.{name} is .*, which is not a version"):
-        _schema(SimpleNamespace(receipt=receipt))
+def test_a_version_that_is_no_version_is_refused_by_name(folder, version):
+    assert said(folder, "schema")[0]
+    tell(folder, swap("versions.python", version))
+    ok, detail = said(folder, "schema")
+    assert not ok
+    assert re.search(r"versions.python is .*, which is not a version", detail)
+
+
+# Stored bounds are compared with computed ones on the safe side
+
+OURS = {"level": 0.05, "lower": 0.2, "upper": 0.2001}
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "proven"),
+    [
+        (0.2, 0.2001, True),
+        (0.1, 0.9, True),  # a wider enclosure claims less
+        (0.20002, 0.20008, False),  # within ours: neither proven nor refuted
+        (0.1999, 0.20005, False),
+    ],
+)
+def test_bounds_that_meet_ours_pass_and_say_whether_ours_prove_them(lower, upper, proven):
+    said = {"level": 0.05, "lower": lower, "upper": upper}
+    assert list(intervals("guarantee.power[0]", OURS, said)) == [proven]
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        (0.1, 0.19999),  # below what we prove the number to be at least
+        (0.20011, 0.3),  # above what we prove it to be at most
+        (0.2, 0.1),
+    ],
+)
+def test_bounds_that_miss_ours_are_refused(lower, upper):
+    said = {"level": 0.05, "lower": lower, "upper": upper}
+    with pytest.raises(Differs, match=r"guarantee\.power\[0\] is stated in"):
+        list(intervals("guarantee.power[0]", OURS, said))
+
+
+def test_bounds_that_claim_more_than_versions_differ_by_are_refused():
+    """Also where they lie inside a wide enclosure of ours."""
+    ours = {"level": 0.05, "lower": 0.1, "upper": 0.2}
+    said = {"level": 0.05, "lower": 0.1, "upper": 0.19}
+    with pytest.raises(Differs):
+        list(intervals("guarantee.power[0]", ours, said))

@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from commands import answered
 from function_calls import function_calls
 from neyman import Ledger
-from neyman.cli import app
 from neyman.publishing import SIGNATURE, Plan, PlanError, SignatureError, sign, verify
 from plans import release
 
@@ -86,7 +85,7 @@ def memory_of(folder):
     """The most memory that checking a release takes in its own process, in bytes."""
     code = """
 import resource, sys
-from neyman.publishing.release.verify.verification import verify
+from neyman.publishing import verify
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 failed = [check.name for check in verify(sys.argv[1]) if not check.ok]
 print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), *failed)
@@ -226,8 +225,7 @@ def test_the_limit_of_memory_is_the_readers_to_set(folder):
 
 def test_the_command_takes_a_limit_of_memory(folder):
     for limit, code in (("500MB", 0), ("1KB", 5), ("a lot", 2)):
-        done = CliRunner().invoke(app, ["verify", str(folder), "--json", "--memory", limit])
-        assert done.exit_code == code, done.output
+        answered("verify", folder, "--json", "--memory", limit, code=code)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli import app
+from commands import answered, neyman
 from neyman.publishing import synthesize
 
 PAIRS = [("age", "edu"), ("edu", "income"), ("income", "region"), ("age", "sex")]
@@ -103,14 +102,12 @@ def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(
     book = (release.folder.parent / "ledger.db").read_bytes()
     monkeypatch.chdir(tmp_path)
     command = ["synthesize", "release", "--rows", "rows.parquet"]
-    out = CliRunner().invoke(app, [*command, "--people", "1000"])
-    assert out.exit_code == 0, out.output
+    out = answered(*command, "--people", "1000")
     assert pq.read_table(tmp_path / "rows.parquet").num_rows == 1000
     for words in ("belong to the released tables", "old.all", "age x income", "charge nothing"):
-        assert words in " ".join(out.stdout.split())
+        assert words in " ".join(out.split())
     assert (release.folder.parent / "ledger.db").read_bytes() == book
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code == 2
+    again = neyman(*command, cwd=tmp_path, check=2)
     assert "already exists" in " ".join(again.stderr.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["release", "rows.parquet"]
 
