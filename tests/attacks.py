@@ -95,7 +95,6 @@ ATTACKS = {
             "publishing/plan/test_scenarios.py::test_the_tables_that_can_move_*",
             "publishing/engines/test_neighbors.py::*",
             "publishing/engines/test_joined_tables.py::test_*_declared*",
-            "publishing/tables/test_key_selection.py::test_what_is_seen_*",
             "publishing/tables/test_estimates.py::test_what_is_seen_*",
         ),
     ),

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
-from neyman.noise.choice import Ring, ringed_choice, weighted_choice
 from neyman.noise.rejection import uniform
+from neyman.noise.weighted_draw import Ring, ringed_choice, weighted_choice
 
 Lanes = NDArray[np.int64]
 
