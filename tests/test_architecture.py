@@ -91,8 +91,10 @@ def imports_of(path):
     """The pairs (module, name) that a file imports from neyman; a whole module has no name."""
     nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
     pairs = [(n.module, a.name) for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names]
-    whole = [(a.name, "") for n in nodes if isinstance(n, ast.Import) for a in n.names]
-    return {(module, name) for module, name in pairs + whole if re.match(r"neyman\b", module or "")}
+    modules = [(a.name, "") for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    return {
+        (module, name) for module, name in pairs + modules if re.match(r"neyman\b", module or "")
+    }
 
 
 def folder_of(module):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias, Union, cast
-from urllib.parse import unquote
 
 Node: TypeAlias = Union["Element", str, Sequence["Node"]]
 """An element, a text, or a sequence of both."""
@@ -28,7 +27,7 @@ _ATTRIBUTE = re.compile(
     "width|x|xmlns|y|(aria|data)-[a-z-]+"
 )
 _VOID = ("br", "input")
-_LINK = re.compile(r"#[^\s\\]*|[\w.~%/-]+", re.ASCII)  # a place of the page, or a file below it
+_LINK = re.compile(r"#[^\s\\]*|(?!/)[\w.~%/-]+", re.ASCII)  # a place of the page, or a file near it
 _LOADING = re.compile(r"[(\\@]")  # url(...) and @import in a style or a color
 UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """Control characters, line separators, marks that change the text direction, and surrogates."""
@@ -58,15 +57,14 @@ def element(name: str, /, *children: Node, **attributes: str | bool) -> Element:
 
     Raises:
         ValueError: a name is not one of those that pages use, or the element would load something,
-            or link out of the page's folder.
+            or link to another site.
     """
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     if not _NAME.fullmatch(name) or not all(map(_ATTRIBUTE.fullmatch, named)):
         raise ValueError(f"no element {name!r} with attributes {[*named]}")
     link = _text(named.get("href", "#"))
-    up = any(not part.strip(".") for part in unquote(link).split("/"))
     looks = (str(named.get(key, "")) for key in ("style", "fill", "stroke"))
-    if up or not _LINK.fullmatch(link) or any(map(_LOADING.search, looks)):
+    if not _LINK.fullmatch(link) or any(map(_LOADING.search, looks)):
         raise ValueError(f"attributes {named} of element {name!r} load code or leave the folder")
     return Element(name, children, named)
 

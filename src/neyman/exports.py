@@ -23,12 +23,12 @@ def exports(package: str, path: str) -> tuple[Callable[[str], object], Callable[
         from pathlib import Path
 
         stub = ast.parse(Path(path).with_suffix(".pyi").read_text(encoding="utf-8"))
-        found: dict[str, tuple[str, bool]] = {}
+        modules: dict[str, tuple[str, bool]] = {}
         for node in stub.body:
             if isinstance(node, ast.ImportFrom):
                 home = ".".join(filter(None, (node.level * package, node.module)))
-                found |= {name.name: (home, node.level == 1) for name in node.names}
-        return found
+                modules |= {name.name: (home, node.level == 1) for name in node.names}
+        return modules
 
     def names() -> list[str]:
         return sorted(homes())
@@ -48,8 +48,10 @@ def exports(package: str, path: str) -> tuple[Callable[[str], object], Callable[
         from importlib import import_module
 
         home, is_module = homes()[name]
-        found = import_module(f"{home}.{name}") if is_module else getattr(import_module(home), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        result = (
+            import_module(f"{home}.{name}") if is_module else getattr(import_module(home), name)
+        )
+        setattr(sys.modules[package], name, result)
+        return result
 
     return value, names

@@ -88,14 +88,13 @@ def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
 def test_texts_of_a_request_that_look_like_a_line_are_texts(ledger: Ledger):
     """The line of a reservation is composed around numbers that only its transaction knows."""
     trap = '"x","number":0,"previous":"","entry":0,'
-    ledger.allocate(NAME, ',"entry":0,"number":0', cap=1)
     plan = '{"a":0,"entry":0,"number":0,"previous":""}'
-    entry = reserve(ledger, "1/3", trap, account=',"entry":0,"number":0', plan=plan)
+    entry = reserve(ledger, "1/3", trap, plan=plan)
     *_, line = ledger.lines()
     event = json.loads(line)
     assert line == json.dumps(event, sort_keys=True, separators=(",", ":"))
-    assert (event["key"], event["to"], event["plan"]) == (trap, ',"entry":0,"number":0', plan)
-    assert (event["entry"], event["number"]) == (entry.id, 3)
+    assert (event["key"], event["plan"]) == (trap, plan)
+    assert (event["entry"], event["number"]) == (entry.id, len([*ledger.lines()]))
     assert len(bytes.fromhex(event["salt"])) == 8
     assert ledger.verify().ok
 

@@ -61,13 +61,13 @@ def marked(file: str, source: str) -> Iterator[Slack]:
     """Return the slacks of a source. A mark is at the end of their line, or above the line."""
     tree, lines = ast.parse(source), source.splitlines()
     roundings = any(_names_the_unit(node) for node in tree.body)
-    found: dict[int, list[int]] = {}
+    places: dict[int, list[int]] = {}
     for node in ast.walk(tree):
         match node:
             case ast.Name("UNIT", ast.Load()) if roundings:
-                found.setdefault(node.lineno, []).append(node.col_offset)
+                places.setdefault(node.lineno, []).append(node.col_offset)
     marks = 0
-    for line, columns in sorted(found.items()):
+    for line, columns in sorted(places.items()):
         first = line
         while lines[first - 2].lstrip().startswith("#"):
             first -= 1

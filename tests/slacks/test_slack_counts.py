@@ -25,6 +25,6 @@ def test_each_mark_names_a_test_and_each_test_a_mark():
 def test_the_page_on_rounding_counts_the_slacks():
     every = slacks()
     counted, unknown = (sum(s.labels == (word,) for s in every) for word in ("counted", "open"))
-    stated = f"Of {len(every)} slacks, {len(every) - counted - unknown} are shown, "
-    stated += f"{counted} are counted, and {unknown} are open."
-    assert stated in re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8")), stated
+    sentence = f"Of {len(every)} slacks, {len(every) - counted - unknown} are shown, "
+    sentence += f"{counted} are counted, and {unknown} are open."
+    assert sentence in re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8")), sentence

@@ -41,9 +41,9 @@ def test_the_constraints_fit_all_that_torch_and_opacus_require():
     lines = (DOCS.parent / "constraints.txt").read_text().splitlines()
     pairs = (line.split("==") for line in lines if not line.startswith("#"))
     pins = {canonicalize_name(name): version for name, version in pairs}
-    waiting, seen = ["torch", "opacus"], set()
-    while waiting:
-        seen.add(name := waiting.pop())
+    queue, packages = ["torch", "opacus"], set()
+    while queue:
+        packages.add(name := queue.pop())
         try:
             needed = [Requirement(text) for text in requires(name) or ()]
         except PackageNotFoundError:  # of another platform
@@ -52,5 +52,5 @@ def test_the_constraints_fit_all_that_torch_and_opacus_require():
             if one.marker is None or one.marker.evaluate({"extra": ""}):
                 key = canonicalize_name(one.name)
                 assert key not in pins or one.specifier.contains(pins[key]), (name, str(one))
-                waiting += [key] if key not in seen else []
-    assert "mpmath" in seen
+                queue += [key] if key not in packages else []
+    assert "mpmath" in packages

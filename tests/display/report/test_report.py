@@ -118,7 +118,7 @@ def text_of(receipt, tables=TABLES):
     return Structure(page_from(receipt, tables)).words
 
 
-def drawn(receipt, figure):
+def figure_data(receipt, figure):
     """What the script of the page draws a figure from."""
     (content,) = Structure(page_from(receipt, TABLES)).values(f"data-{figure}")
     return json.loads(content)
@@ -298,7 +298,7 @@ def test_beliefs_stand_side_by_side_and_the_worst_is_said():
 def test_many_scenarios_keep_a_small_figure_readable():
     """Equal curves share a line, and at most six are drawn beside the whole record."""
     many = [a_scenario([f"attribute number {i}"], 0.1 + 0.001 * (i // 2)) for i in range(40)]
-    curves = drawn(with_scenarios(many), "beside")["curves"]
+    curves = figure_data(with_scenarios(many), "beside")["curves"]
     assert [curve["kind"] for curve in curves] == ["release"] + ["scenario"] * 6
     assert curves[1]["name"] == "attribute number 38 +1"
     said = "These share a line: attribute number 38, attribute number 39; "
@@ -312,7 +312,7 @@ def test_an_attribute_with_the_curve_of_the_whole_record_shares_its_label():
     receipt["guarantee"]["curve"] = [
         {"level": a, **bound(float(ndtr(ndtri(a) + mu)))} for a in levels
     ]
-    names = [curve["name"] for curve in drawn(receipt, "beside")["curves"]]
+    names = [curve["name"] for curve in figure_data(receipt, "beside")["curves"]]
     assert names == ["whole record +1", "sex"]
 
 
@@ -607,7 +607,7 @@ def test_limit_curves_pass_where_the_budget_says(budget, points):
     receipt = a_receipt() | {"budget": budget}
     for point in receipt["guarantee"]["curve"]:
         point.update(bound(point["level"]))
-    curve = drawn(receipt, "tradeoff")["limit"]
+    curve = figure_data(receipt, "tradeoff")["limit"]
     assert bool(curve) == bool(points)
     if points:
         assert curve[-1] == [1.0, 1.0]

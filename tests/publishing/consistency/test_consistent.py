@@ -1113,18 +1113,18 @@ def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide)
 def test_consistent_errors_are_those_that_are_published():
     """Least and largest standard error after least squares are those of the consistent tables."""
     mixed = Plan.from_dict(tomllib.loads(MIXED))
-    told = {error.name: error for error in errors(mixed)}
+    by_name = {error.name: error for error in errors(mixed)}
     noisy = {
         (e.query, e.level, e.measure): (np.zeros(e.cells, dtype=np.int64), s)
         for e, s in mixed.calibrated()
     }
     result = consistent_tables(mixed, noisy)
-    assert {name for name, error in told.items() if error.consistent} == {
+    assert {name for name, error in by_name.items() if error.consistent} == {
         ".".join(name) for name in result.tables
     }
     for name, table in result.tables.items():
         unit = 100 if name[0] == "pay" else 1
-        answer = told[".".join(name)].consistent
+        answer = by_name[".".join(name)].consistent
         assert answer == pytest.approx(
             (table.standard_error.min() / unit, table.standard_error.max() / unit), rel=1e-9
         )

@@ -162,8 +162,10 @@ def test_integer_keys_are_found_in_columns_of_any_type_that_can_hold_them(
     if stored:
         pq.write_table(source, tmp_path / "x.parquet")
         source = tmp_path / "x.parquet"
-    right = [values.count(key) for key in (0, 1, -7)]
-    assert counted(small_plan(), source, engine)["q", "all", "count"] == right
+    keys = [0, 1] if "uint" in str(kind) else [0, 1, -7]
+    plan = small_plan(columns={"sex": {"keys": keys}})
+    right = [values.count(key) for key in keys]
+    assert counted(plan, source, engine)["q", "all", "count"] == right
 
 
 def test_dates_are_keys_by_their_digits(engine, tmp_path):

@@ -1003,7 +1003,7 @@ CODED = {
     "columns": {
         "n": {"type": "whole"}, "s": {"type": "text"}, "i": {"type": "text"},
         "band": {"keys": ["old", "child"], "unknown": "drop"},
-        "word": {"keys": ["B", "none", "never"], "unknown": "none"},
+        "word": {"keys": ["B", "none", "A"], "unknown": "none"},
     },
     "derive": {
         "band": {"cut": "n", "edges": [0, 2, 5], "labels": ["child", "old"]},

@@ -766,9 +766,9 @@ def test_a_record_that_stays_may_lose_a_key_and_gain_one():
     assert plan_of("add-remove", 1).concerning("job").neighboring == "replace-one"
 
 
-TOLD = Plan.from_dict(tomllib.loads(MIXED))
-NOISE = {(e.query, e.level, e.measure): s for e, s in TOLD.calibrated()}
-ERRORS = {error.name: error for error in errors(TOLD)}
+MIXED_PLAN = Plan.from_dict(tomllib.loads(MIXED))
+NOISE = {(e.query, e.level, e.measure): s for e, s in MIXED_PLAN.calibrated()}
+ERRORS = {error.name: error for error in errors(MIXED_PLAN)}
 
 
 @given(st.floats(-20, 100), st.sampled_from([1000, 10_000]))

@@ -661,8 +661,8 @@ def _compare(
                     "several rows for one record, or one for several, move the sum by more than "
                     "the clipping norm"
                 )
-            kept = places if rows > 1 else [0]
-            return torch.cat([part[kept].double().flatten(1).to(device) for part in parts], 1)
+            indices = places if rows > 1 else [0]
+            return torch.cat([part[indices].double().flatten(1).to(device) for part in parts], 1)
         finally:
             optimizer.zero_grad(set_to_none=True)
             _forget_forward_pass(model)

@@ -48,7 +48,7 @@ def check_format(content: object, own: str) -> None:
             "nothing was changed; use the version that wrote it"
         )
     plan = fields.get("plan")
-    if isinstance(plan, Mapping) and (reason := other_schema(cast(Any, plan).get("schema"))):
+    if isinstance(plan, Mapping) and (reason := other_schema(cast(Any, plan).get("schema", 2))):
         raise ValueError(reason)
 
 
