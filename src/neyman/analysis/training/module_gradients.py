@@ -297,14 +297,14 @@ class ModuleGradients:
                 with suppress(Exception):  # an invented number may be no class
                     self._padded_gradients(rows)
                     break
-        after = state_of(self._model, self._loss)
-        lost = [name for name, digest in after.items() if digest.startswith(LOST)]
-        if written := [*filter(None, [self._written]), *changes(before, after), *lost]:
-            return (
-                f"model or loss writes to {written[0]!r} in its forward pass, which would keep "
-                "data without noise: remove that, or train in eval mode if it only writes in train "
-                "mode"
-            )
+            after = state_of(self._model, self._loss)  # the next draw may write the same again
+            lost = [name for name, digest in after.items() if digest.startswith(LOST)]
+            if written := [*filter(None, [self._written]), *changes(before, after), *lost]:
+                return (
+                    f"model or loss writes to {written[0]!r} in its forward pass, which would keep "
+                    "data without noise: remove that, or train in eval mode if it only writes in "
+                    "train mode"
+                )
         return ""
 
     def _direct_use(self, rows: tuple[Tensor, ...]) -> str:
