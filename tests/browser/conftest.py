@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import neyman as ny
 from machine import need
-from neyman.display import Explorer
-from neyman.publishing import create_key
 
 if TYPE_CHECKING:  # an environment without these packages skips these tests
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -112,6 +108,11 @@ def look(browser: Browser) -> Iterator[Look]:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """A plan with a key that is markup, people, and a signed release of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from neyman.publishing import create_key
+
     folder = tmp_path_factory.mktemp("three")
     (folder / "plan.toml").write_text(PLAN)
     draw = np.random.default_rng(7)
@@ -134,6 +135,8 @@ class Served:
     queries = 0
 
     def __init__(self, path: Path | None, **more) -> None:
+        from neyman.display import Explorer
+
         self.explorer = Explorer(None if path is None else str(path), port=0, **more)
         self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)
         self.thread.start()
