@@ -586,6 +586,29 @@ def test_a_model_that_keeps_something_about_a_row_is_refused(microbatch, way, mo
     assert all(map(torch.equal, before, (model.layer.bias, model.layer.weight)))
 
 
+@pytest.mark.parametrize("microbatch", [1, 2])
+def test_a_sum_that_fails_never_takes_other_rows_with_one(microbatch, monkeypatch):
+    """Alone, the row counts as 0. Of several, none is lost in silence: the error is raised."""
+    rows, calls, add = (torch.rand(4, 4), torch.tensor([0, 1, 2, 0])), [], ModuleGradients._add
+
+    def add_once_less(*values):
+        calls.append(1)
+        if len(calls) == 2:
+            raise MemoryError("of the second sum")
+        add(*values)
+
+    options = {"clips": 1, "grid": GRID, "microbatch": microbatch}
+    gradients = ModuleGradients(nn.Linear(4, 3), F.cross_entropy, **options)
+    gradients.check(rows)
+    without = gradients.sum(tuple(x[[0, 2, 3]] for x in rows))
+    monkeypatch.setattr(ModuleGradients, "_add", add_once_less)
+    if microbatch == 1:
+        assert torch.equal(gradients.sum(rows), without)
+    else:
+        with pytest.raises(MemoryError, match="second sum"):
+            gradients.sum(rows)
+
+
 def test_a_loss_that_keeps_something_is_refused_and_what_shapes_decide_is_kept():
     losses, rows = [], (torch.ones(5, 4), torch.tensor([0, 1, 2, 0, 1]))
 

@@ -414,11 +414,17 @@ class ModuleGradients:
     def _add_rows(
         self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...], restore: Callable[[], None]
     ) -> None:
-        """Add rows. A row on which the model or the loss raises an error counts as 0."""
+        """Add rows. A row on which the model or the loss raises an error counts as 0.
+
+        Raises:
+            Exception: the sum of several rows failed, which no single row decides.
+        """
         gradients = _unless_failed(partial(self._padded_gradients, rows))
         restore()
-        if gradients is not None:
+        if gradients is not None and len(rows[0]) == 1:
             _unless_failed(partial(self._add, totals, rows, gradients))
+        elif gradients is not None:
+            self._add(totals, rows, gradients)  # counted as 0, the other rows would be lost, too
         elif len(rows[0]) > 1:
             for row in zip(*(x.split(1) for x in rows), strict=True):
                 self._add_rows(totals, row, restore)
