@@ -118,7 +118,8 @@ def test_a_door_has_names_that_another_folder_imports_or_a_page_names(package):
                 for p, pairs in code.items()
                 if p.parent != folder_of(home) and (home, name.name) in pairs
             ]
-            assert outside or re.search(rf"\b{name.name}\b", pages), name.name
+            in_code = re.search(rf"(`|[\w)]\.|import [^\n]*\b){name.name}\b", pages)
+            assert outside or in_code, name.name
             clash = isinstance(getattr(import_module(f"neyman.{package}"), name.name), ModuleType)
             assert clash == bool(node.level), name.name
 

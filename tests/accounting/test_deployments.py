@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import neyman as ny
-from neyman.accounting import scale, scale_sentence
+from neyman.accounting import scale_sentence
+from neyman.accounting.literature.deployments import scale
 
 FACTS = Path(__file__).parents[2] / "reproductions" / "data" / "published.json"
 

@@ -17,7 +17,6 @@ from neyman.accounting.literature.approximations import central_limit as central
 from neyman.accounting.literature.approximations import edgeworth as edgeworth
 from neyman.accounting.literature.approximations import high_dimensional as high_dimensional
 from neyman.accounting.literature.approximations import normal as normal
-from neyman.accounting.literature.deployments import scale as scale
 from neyman.accounting.literature.deployments import scale_sentence as scale_sentence
 from neyman.accounting.optimality.table_gap import GAP as GAP
 from neyman.accounting.optimality.table_gap import cell_gap as cell_gap

@@ -15,4 +15,3 @@ from neyman.analysis.hypothesis_tests.released_test import TestResult as TestRes
 from neyman.analysis.training.clipping import careful_error as careful_error
 from neyman.analysis.training.clipping import grid_rows as grid_rows
 from neyman.analysis.training.result import Trained as Trained
-from neyman.analysis.training.result import report as report

@@ -41,7 +41,6 @@ from neyman.curves.losses.zcdp_parameters import pure_rho as pure_rho
 from neyman.curves.losses.zcdp_parameters import response_rho as response_rho
 from neyman.curves.losses.zcdp_parameters import three_values_rho as three_values_rho
 from neyman.curves.profiles import register as register
-from neyman.curves.profiles import rules as rules
 from neyman.curves.profiles import select as select
 from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile as GaussianProfile
 from neyman.curves.profiles.closed_forms.closed_form import PerfectProfile as PerfectProfile

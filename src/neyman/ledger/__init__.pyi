@@ -1,6 +1,5 @@
 """The names of this package that the layers above, users, and tests import."""
 
-from neyman.ledger.audit import Audit as Audit
 from neyman.ledger.chain import KINDS as KINDS
 from neyman.ledger.chain import START as START
 from neyman.ledger.chain import Checkpoint as Checkpoint
@@ -14,7 +13,6 @@ from neyman.ledger.records import BudgetRefused as BudgetRefused
 from neyman.ledger.records import ChargedError as ChargedError
 from neyman.ledger.records import Entry as Entry
 from neyman.ledger.records import LedgerError as LedgerError
-from neyman.ledger.records import Part as Part
 from neyman.ledger.rows import Damage as Damage
 from neyman.ledger.sqlite.store import SQLiteFile as SQLiteFile
 from neyman.ledger.throwaway import NOTICE as NOTICE

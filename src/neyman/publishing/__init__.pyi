@@ -5,7 +5,6 @@ from neyman.publishing.consistency.adjusted_tables import Consistent as Consiste
 from neyman.publishing.consistency.adjusted_tables import check_consistency as check_consistency
 from neyman.publishing.engines.aggregate import aggregate_cells as aggregate_cells
 from neyman.publishing.engines.aggregate import discover as discover
-from neyman.publishing.engines.aggregate import listed as listed
 from neyman.publishing.engines.aggregate import rehearse as rehearse
 from neyman.publishing.engines.backends import backend_of as backend_of
 from neyman.publishing.engines.backends import row_count as row_count

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import neyman as ny
-from neyman.analysis import Trained, grid_rows, report
+from neyman.analysis import Trained, grid_rows
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.analysis.training.clipping import clipped_sum
+from neyman.analysis.training.result import report
 from neyman.analysis.training.terms import price
 from neyman.analysis.training.train import MixedRows
 from neyman.ledger import LedgerError

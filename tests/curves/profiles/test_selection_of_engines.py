@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from neyman.curves import Composition, Engine, GaussianLoss, Loss, register, rules, select
+from neyman.curves import Composition, Engine, GaussianLoss, Loss, register, select
 from neyman.curves.divergences import implied_profile
+from neyman.curves.profiles import rules
 from neyman.mechanisms.shuffling import shuffled_loss
 from neyman.numerics import Discretization
 

@@ -602,7 +602,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
             continue
         keys = (key for place, key in enumerate(column.keys) if place != column.unknown)
         problems += [
-            f"columns.{column.name}: has the key {key!r}, which {show(one.text)} can never give; "
+            f"columns.{column.name}: has the key {key!r}, which the derived column can never give; "
             "write the keys as the column has them"
             for key in keys
             if not one.can_give(key)

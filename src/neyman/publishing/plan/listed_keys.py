@@ -63,8 +63,8 @@ def period(day: date, unit: str) -> str:
 
 
 def is_period(key: str, unit: str) -> bool:
-    """Return whether the key is the text that `period` gives some date."""
-    parts = re.fullmatch(r"([0-9]{4})(?:-Q([1-4])|-([0-9]{2})(?:-([0-9]{2}))?)?", key, re.ASCII)
+    """Return True if the key is the text that `period` gives some date."""
+    parts = re.fullmatch(r"([0-9]{4})(?:-Q([1-4])|-([0-9]{2})(?:-([0-9]{2}))?)?", key)
     if parts is None:
         return False
     year, quarter, month, day = (int(part or 0) for part in parts.groups())
