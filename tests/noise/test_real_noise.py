@@ -158,7 +158,8 @@ def staircase_cells(noise, value, step, reach):
 
     def below(x):
         x = x / unit
-        k, rest = divmod(abs(x), 1)
+        k = mpmath.floor(abs(x))
+        rest = abs(x) - k
         part = rest if rest < gamma else gamma + b * (rest - gamma)
         inside = (1 - b**k + (1 - b) * b**k * part / top) / 2
         return mpmath.mpf(1) / 2 + (inside if x > 0 else -inside)

@@ -328,7 +328,8 @@ def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
     cases += [(F(round(1000 * a), 1000), math.exp(-a * k)) for a, k in near]
     for a, q in cases:
         inner = LaplaceLoss(a)
-        top, end = sampled(mpf(a), q), sampled(-mpf(a), q)
+        exact = mpf(a.numerator) / a.denominator
+        top, end = sampled(exact, q), sampled(-exact, q)
         yield SubsampledLoss(inner, q, True).supremum >= top
         yield SubsampledLoss(inner, q, False).supremum >= -end
         yield ReplaceOneSubsampledLoss(inner, q).supremum >= top - end
