@@ -32,9 +32,12 @@ census: $(VENV)/.release  ## Publish census tables of 331 million simulated peop
 # Skips the tests that need what the machine lacks, and prints why (NEYMAN_SKIPS=refuse: fails).
 # BEYOND=test leaves out what `make test` has run.
 test: TIER ?= test
-test: $(VENV)/.dev  ## Run the tests: 12 minutes of two cores, with the set-up. ONLY=PATH takes some.
-	.ci/packages
+test:  ## Run the tests: 12 minutes of two cores, with the set-up. ONLY=PATH takes some.
+	$(MAKE) -j2 packages $(VENV)/.dev
 	$(TESTS) --tier $(TIER) $(if $(BEYOND),--beyond $(BEYOND)) $(ONLY)
+
+packages:
+	.ci/packages
 
 fast: $(VENV)/.dev  ## Run the tests of a minute, without Java, a server, or a browser.
 	$(TESTS) --tier fast $(ONLY)
@@ -126,14 +129,16 @@ $(JAX)/.installed: pyproject.toml
 test-jax: $(JAX)/.installed
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(JAX)/bin/python -m pytest tests/with_jax
 
-# The tests in an environment with what `pip install neyman` installs, and no extra: files that
-# import more are skipped.
+# In an environment that has what `pip install neyman` installs, and no extra: what it promises, and
+# then every test whose file imports no more.
 BASE ?= .venv-base
 test-base test-lowest test-portable: TIER ?= fast
-test-base:
+test-base: $(VENV)/.dev
 	rm -rf $(BASE)
 	$(PYTHON) -m venv $(BASE)
-	$(BASE)/$(INSTALL) . $(TEST_PACKAGES)
+	$(BASE)/$(INSTALL) .
+	NEYMAN_BASE=$(BASE)/bin/python $(TESTS) tests/cli/test_base_install.py
+	$(BASE)/$(INSTALL) $(TEST_PACKAGES)
 	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(BASE)/bin/python $(PYTEST) --tier $(TIER)
 
 # The lowest versions that pyproject.toml declares for an install with neyman[release], on the oldest

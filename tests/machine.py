@@ -104,7 +104,8 @@ def lack(error: BaseException | None) -> str | None:
     if not isinstance(error, ImportError):
         return None
     package = (error.name or "").partition(".")[0]
-    if package and package != "neyman" and find_spec(package) is None:
+    own = package == "neyman" or any(Path(__file__).parent.rglob(f"{package}.py"))
+    if package and not own and find_spec(package) is None:
         return f"needs the package {package} ({INSTALL})"
     if not has("release") and "pip install 'neyman[" in str(error):
         return reason("release")

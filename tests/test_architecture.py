@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 import tomllib
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-
-import pytest
 
 import neyman as ny
 
@@ -79,13 +76,7 @@ def test_each_file_that_a_certificate_or_the_glossary_names_is_there():
             assert (SOURCE / path).exists(), path
 
 
-def test_the_picture_of_the_imports_is_that_of_the_code():
-    """Drawn again now."""
-    command = [sys.executable, ROOT / "docs/site/import_picture.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
+@cache
 def imports_of(path):
     """The pairs (module, name) that a file imports from neyman; a whole module has no name."""
     nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
@@ -101,27 +92,27 @@ def folder_of(module):
     return path if path.is_dir() else path.parent
 
 
-@pytest.mark.parametrize("package", sorted(CODE))
-def test_a_door_has_names_that_another_folder_imports_or_a_page_names(package):
+def test_a_door_has_names_that_another_folder_imports_or_a_page_names():
     """And no package has a module of the same name, which would take its place."""
-    door = ast.parse((SOURCE / package / "__init__.pyi").read_text("utf-8")).body
     docs = ROOT / "docs"
     pages = "".join(p.read_text("utf-8") for p in (*docs.glob("**/*.md"), *docs.glob("site/*.py")))
     code = {path: imports_of(path) for path in SOURCE.glob("**/*.py")}
-    for node in door:
-        for name in node.names if isinstance(node, ast.ImportFrom) else ():
-            home = node.module if not node.level else f"neyman.{package}.{node.module or ''}"
-            home = home.rstrip(".")
-            outside = [
-                p
-                for p, pairs in code.items()
-                if p.parent != folder_of(home) and (home, name.name) in pairs
-            ]
-            in_code = re.search(rf"(`|[\w)]\.|import [^\n]*\b){name.name}\b", pages)
-            assert outside or in_code, name.name
-            module = SOURCE / package / name.name
-            clash = module.is_dir() or module.with_suffix(".py").is_file()
-            assert not clash, name.name
+    for package in CODE:
+        door = ast.parse((SOURCE / package / "__init__.pyi").read_text("utf-8")).body
+        for node in (node for node in door if isinstance(node, ast.ImportFrom)):
+            home = (
+                f"neyman.{package}.{node.module or ''}".rstrip(".") if node.level else node.module
+            )
+            folder = folder_of(home)
+            for name in (each.name for each in node.names):
+                outside = any(
+                    (home, name) in pairs for path, pairs in code.items() if path.parent != folder
+                )
+                in_code = rf"(`|[\w)]\.|import [^\n]*\b){name}\b"
+                assert outside or re.search(in_code, pages), name
+                module = SOURCE / package / name
+                clash = module.is_dir() or module.with_suffix(".py").is_file()
+                assert clash == (node.module is None), name
 
 
 def test_tests_import_through_the_doors():

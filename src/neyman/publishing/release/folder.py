@@ -246,6 +246,8 @@ class Release:
             KeyError: there is no such table.
             OutputError: the table's file is no Parquet file.
         """
+        if name not in self._file_paths:
+            raise KeyError(f"there is no table {name!r}: the release has {[*self._file_paths]}")
         path = self.folder / self._file_paths[name]
         open_file(path).close()  # a named pipe would block
         try:
