@@ -9,11 +9,16 @@ from __future__ import annotations
 import math
 import os
 import re
+from datetime import date
 from fractions import Fraction
+from itertools import pairwise
 
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import CORRECT, FAULTY, JOINED
+from programs import LONG as FOUR
+from programs import SHORT as THREE
 from scipy.special import bdtr, betaln, ndtr, ndtri
 
 import neyman as ny
@@ -21,7 +26,12 @@ from function_calls import function_calls
 from neyman.auditing import ManyRuns
 from neyman.auditing.evidence import OneRun
 from neyman.auditing.one_run_bounds import Guesses, approximate_level, gaussian_level
+from neyman.auditing.output_features import lowest_bit
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
+from neyman.auditing.releases.release_path import chance_of_draws
+from neyman.auditing.releases.small_data import neighbors
+from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.publishing import Plan
 
 AUDITS = int(os.environ.get("NEYMAN_AUDITS", "2000"))
 RNG = np.random.default_rng
@@ -537,3 +547,142 @@ def test_power_at_tiny_levels_is_rounded_down(level):
             for e, d in zip(epsilons[:-1].tolist(), deltas[1:].tolist(), strict=True)
         ]
         assert one.power_at_least(level) <= max(min(lines), mp.mpf(level))
+
+
+# ---- a search for faults in programs: ten have one, and ten have none
+
+LARGE = AUDITS > 2000
+RUNS = 100_000 if LARGE else 12_000
+
+
+@pytest.mark.parametrize("program", FAULTY, ids=lambda p: p.__name__)
+def test_a_planted_fault_is_refuted(program):
+    """At 95%; a fault is missed by chance far less often than once in a million runs."""
+    shown = ny.audit.search(program, FOUR, THREE, claim=FAULTY[program], runs=RUNS, seed=1)
+    assert shown.refuted, shown.test
+
+
+@pytest.mark.parametrize("program", CORRECT, ids=lambda p: p.__name__)
+def test_a_correct_program_is_not_accused(program):
+    """At 1 - 1e-7, so that a false accusation here is not an accident."""
+    shown = ny.audit.search(
+        program, FOUR, THREE, claim=CORRECT[program], runs=RUNS, confidence="0.9999999"
+    )
+    assert not shown.refuted, shown.test
+
+
+def test_a_learner_of_the_caller_is_one_more_test():
+    """It is fit on a part of the runs, and answers with probabilities."""
+
+    class Nearest:
+        def fit(self, numbers, labels):
+            self.means = [numbers[labels == k].mean(axis=0) for k in (0, 1)]
+
+        def predict_proba(self, numbers):
+            first, second = (((numbers - mean) ** 2).sum(axis=1) for mean in self.means)
+            return np.stack([second, first], axis=1) / (first + second + 1e-9)[:, None]
+
+    shown = ny.audit.search(len, FOUR, THREE, claim=ny.pure(1), runs=400, learner=Nearest())
+    assert shown.refuted
+
+
+def test_what_cannot_be_searched_is_refused():
+    for bad in (3, "x", 39, None):
+        with pytest.raises((ValueError, TypeError), match="runs"):
+            ny.audit.search(len, FOUR, THREE, claim=ny.pure(1), runs=bad)
+    with pytest.raises(TypeError, match="run = 1 must be a function"):
+        ny.audit.search(1, FOUR, THREE, claim=ny.pure(1))
+    with pytest.raises(TypeError, match="claim"):
+        ny.audit.search(len, FOUR, THREE, claim=1)
+
+
+class Learner:
+    """Answers each output with the same score."""
+
+    def __init__(self, score):
+        self.score = score
+
+    def fit(self, numbers, labels):
+        pass
+
+    def predict_proba(self, numbers):
+        return np.full((len(numbers), 2), self.score)
+
+
+@pytest.mark.parametrize("learner", [3, Learner, object()])
+def test_what_cannot_learn_is_refused_before_the_first_run(learner):
+    calls = []
+    with pytest.raises(TypeError, match=r"learner = .* methods fit and predict_proba"):
+        ny.audit.search(calls.append, 1, 0, claim=ny.pure(1), runs=40, learner=learner)
+    assert not calls
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_of_a_learner_that_are_not_finite_are_refused(score):
+    with pytest.raises(ValueError, match=r"learner: .* not finite"):
+        ny.audit.search(float, 1, 0, claim=ny.pure(1), runs=40, learner=Learner(score))
+
+
+SPECIAL = [math.inf, -math.inf, math.nan, 10**400, -(10**400), [], 0.0]
+
+
+@pytest.mark.parametrize(("one", "other"), [*pairwise(SPECIAL), (10**400, 0)])
+def test_outputs_that_are_not_finite_are_told_apart(one, other):
+    shown = ny.audit.search(lambda d: one if d else other, 1, 0, claim=ny.pure(1), runs=1000)
+    assert shown.refuted
+
+
+def test_the_lowest_bit_of_a_number_is_that_of_its_fraction():
+    """The power of 2 that the odd part is multiplied by, also of numbers below all normal ones."""
+    numbers = [1.0, 3.0, 12.0, 0.1, -0.375, 2.0**60 + 2.0**10, 5 * 2.0**-1074, 1e308]
+    for number, place in zip(numbers, lowest_bit(np.array(numbers)), strict=True):
+        top, bottom = abs(number).as_integer_ratio()
+        assert place == (top & -top).bit_length() - bottom.bit_length()
+    assert lowest_bit(np.zeros(1)) > 1023
+
+
+# ---- the release path
+
+
+@pytest.mark.parametrize("kind", ["discrete", "rounded"])
+@pytest.mark.parametrize("variance", [Fraction(1, 10), 2, 400, 10**9])
+def test_draws_of_the_samplers_fit_their_distribution(kind, variance):
+    draw = {"discrete": discrete_gaussian, "rounded": rounded_gaussian}[kind]
+    draws = draw(Fraction(variance), 4000, SecureBits())
+    assert chance_of_draws(kind, float(variance), draws) > 1e-7
+    if variance > 1:
+        assert chance_of_draws(kind, float(variance), 2 * draws) < 1e-7
+
+
+def test_an_unlikely_count_of_small_noise_is_judged_by_its_exact_chance():
+    """A chi-square of such small expected counts gave a chance 300 times too small."""
+    draws = np.array([1] * 12 + [-1] * 3 + [0] * 135)
+    ones = 2 * math.exp(-0.5 / 0.36**2) / (1 + 2 * math.exp(-0.5 / 0.36**2)) / 2
+    exact = sum(math.comb(150, k) * ones**k * (1 - ones) ** (150 - k) for k in range(12, 151))
+    assert exact > 5e-5
+    assert chance_of_draws("discrete", 0.36**2, draws) >= exact
+
+
+@pytest.mark.parametrize(("sigma", "size"), [(0.3, 300), (0.5, 60), (3.0, 400), (40.0, 200)])
+def test_noise_with_its_own_distribution_is_seldom_accused(sigma: float, size: int):
+    """False alarms of 400 samples at a chance of 1e-6 each: at most 4e-4 of this test."""
+    k = np.arange(-int(12 * sigma) - 3, int(12 * sigma) + 4)
+    weight = np.exp(-(k**2) / (2 * sigma**2))
+    rng = np.random.default_rng(2718)
+    for _ in range(400):
+        draws = rng.choice(k, size=size, p=weight / weight.sum())
+        assert chance_of_draws("discrete", sigma**2, draws) > 1e-6
+
+
+def test_data_have_values_on_both_sides_of_each_constant():
+    plan = Plan.from_dict(JOINED)
+    one, other = neighbors(plan, np.random.default_rng(1))
+    visits = one["visits"]
+    assert set(visits.column_names) == {"patient", "paid", "day", "urgent", "kind", "cost"}
+    assert {"a", "b", "c", "another text"} & set(visits["kind"].to_pylist())
+    days = [day for day in visits["day"].to_pylist() if day]
+    assert min(days) < date(2020, 2, 1) <= max(days)
+    assert {"id", "sex"} <= set(one["people"].column_names)
+    # One unit is in the data or not: in each table, its rows alone.
+    for name, most in (("visits", 3), ("bills", 3), ("people", 1)):
+        assert len(one[name]) - len(other[name]) == most

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, kron, vstack
 from scipy.sparse.linalg import LinearOperator, cg
 
 import neyman as ny
-from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
+from neyman.accounting import conversions
 from neyman.noise import Bits, SecureBits
 from reproductions.census_2020 import nation, nation_fit
 from reproductions.census_2020 import redistricting as census
@@ -377,5 +377,5 @@ def test_the_plans_have_the_published_epsilons(plans):
     for persons, rho, epsilon in ((True, 2.56, 17.14), (False, 0.07, 2.47)):
         own = plans[persons].mechanism().rho()
         assert round(float(own), 2) == rho
-        bound = canonne_kamath_steinke_zcdp(own, census.CERTIFICATE_DELTA)
+        bound = conversions.canonne_kamath_steinke_zcdp(own, census.CERTIFICATE_DELTA)
         assert round(bound.upper, 2) == epsilon

@@ -10,6 +10,7 @@ import pytest
 
 import neyman as ny
 from neyman import NoisyCyclicGradientDescent
+from neyman.accounting import approximations
 from reproductions.dp_sgd import course as training
 from reproductions.dp_sgd import last_iterate as iterates
 from reproductions.dp_sgd import logistic_regression as logistic
@@ -63,10 +64,8 @@ def test_the_limit_is_below_the_truth_where_few_large_losses_decide():
     """Rate .001, sigma .5, 100 steps: the limit says .243, and the truth is above 2.0996."""
     total = training.WARNING
     assert (total.batch / total.n, total.sigma, total.steps) == (0.001, 0.5, 100)
-    from neyman.accounting import normal
-    from neyman.accounting.literature.approximations import sampled_gaussian
-
-    limit = normal(sampled_gaussian(0.5, 0.001, 100)).epsilon(1e-5).value
+    limit = approximations.normal(approximations.sampled_gaussian(0.5, 0.001, 100))
+    limit = limit.epsilon(1e-5).value
     assert limit == pytest.approx(0.243, abs=5e-4)
     curve = total.tradeoff()
     assert curve.delta(2.0996).lower > 1e-5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from scipy.stats import binom
 
 import neyman as ny
 from neyman.analysis import MeanTest, careful_error, grid_rows
-from neyman.analysis.estimators import ball_mean
+from neyman.noise import SecureBits
 from neyman.publishing import EstimateReceipt
 from neyman.publishing import TestReceipt as OfTest
 
@@ -32,9 +33,10 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 )
 @settings(max_examples=150)
 def test_the_sum_moves_by_at_most_the_stated_norm_for_any_doubles(rows, other, grid):
-    total = ball_mean.clipped_total(rows, 0.7, grid).astype(object)
-    without = ball_mean.clipped_total(rows[1:], 0.7, grid).astype(object)
-    replaced = ball_mean.clipped_total(np.vstack([other, rows[1:]]), 0.7, grid).astype(object)
+    total, without, replaced = (
+        grid_rows(data, 0.7, grid, careful=True).astype(object).sum(axis=0)
+        for data in (rows, rows[1:], np.vstack([other, rows[1:]]))
+    )
     assert sum((total - without) ** 2) <= grid**2
     assert sum((total - replaced) ** 2) <= (2 * grid) ** 2
 
@@ -68,7 +70,7 @@ def test_the_mechanism_meets_the_budget_and_states_the_largest_shift(budget, rel
     )
     assert budget.admits(estimate.mechanism)
     weight = estimate.receipt["arguments"].get("weight", 0)
-    units = ball_mean.LIMITS.grid_units
+    units = estimate.receipt["arguments"]["grid"]
     shift = (2 * units) ** 2 if relation == "replace-one" else units**2 + weight**2
     assert shift <= estimate.mechanism.squared <= shift * (1 + 1e-6)
     copy = ny.Mechanism.from_dict(estimate.receipt["mechanism"])
@@ -120,10 +122,7 @@ def test_a_full_ledger_reads_nothing_and_draws_nothing(monkeypatch):
             events.append("read")
             return 0.5
 
-    def draw(*_):
-        events.append("drawn")
-
-    monkeypatch.setattr(ball_mean, "rounded_gaussian", draw)
+    monkeypatch.setattr(SecureBits, "words", lambda *_: events.append("drawn"))
     data = np.array([Spy()], dtype=object)
     with pytest.raises(Exception, match="asked for"):
         ny.estimate.mean(data, radius=1, budget=RHO, ledger=ledger, dataset="toy@1")
@@ -136,7 +135,7 @@ def test_a_failure_after_the_charge_says_nothing_of_the_data(monkeypatch):
     def draw(*_):
         raise ValueError("secret 42")
 
-    monkeypatch.setattr(ball_mean, "rounded_gaussian", draw)
+    monkeypatch.setattr(SecureBits, "words", draw)
     for paid, words in (
         ({"ledger": ledger, "dataset": "toy@1"}, "the charge, which stands"),
         ({}, r"failed \(ValueError\)"),
@@ -173,9 +172,17 @@ def test_no_content_of_the_data_raises_an_error(values, relation):
     assert np.isfinite(estimate.value)
 
 
-def test_a_record_that_is_no_number_counts_as_zero_and_moves_no_other_record():
-    total = ball_mean.clipped_total(np.array([0.5, None, "x", np.nan], dtype=object), 1.0)
-    assert total.tolist() == [1 << 23]
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+def test_with_next_to_no_noise_it_is_the_mean_of_the_clipped_records(relation):
+    """Of more records than are read at a time, and of entries that count as 0."""
+    rows = np.random.default_rng(1).normal(size=(200_001, 3))
+    clipped = rows / np.maximum(1, np.linalg.norm(rows, axis=1))[:, None]
+    given = {"radius": 1, "budget": ny.gdp(1e5), "neighboring": relation}
+    for records, mean in ((rows, clipped.mean(axis=0)), ([0.5, None, "x", math.nan], 0.125)):
+        estimate = ny.estimate.mean(records, **given)
+        assert estimate.value == pytest.approx(mean, abs=1e-4)
+        low, high = estimate.interval(about="data")
+        assert np.all((low <= mean) & (mean <= high) & (high - low < 1e-3))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +293,7 @@ def test_an_estimate_cannot_be_changed_and_says_what_was_charged():
 @pytest.mark.parametrize("size", [8192, 8193, 20_000, 100_000])
 def test_a_long_record_of_many_equal_entries_is_clipped_and_not_dropped(size):
     """The rough norm was capped, so that such a record became 0."""
-    units = ball_mean.clipped_total(np.ones((2, size)), 1.0)
+    units = grid_rows(np.ones((2, size)), 1.0, 1 << 24, careful=True).sum(axis=0)
     near = 2 * (1 << 24) / np.sqrt(size)
     assert np.abs(units - near).max() <= 2 * careful_error(size, 1 << 24)
     assert int((units.astype(object) ** 2).sum()) <= 4 * (1 << 48)
@@ -338,9 +345,12 @@ def test_no_record_decides_the_form_of_an_estimate(odd, place):
 def test_a_list_with_a_dimension_is_read_as_its_array():
     """Both give the same sums of the records, and the array's own columns must agree."""
     rows = [[0.1, 0.2], [0.3, -0.4]]
-    read = ball_mean.vectors("rows", rows, relation="add-remove", dimension=2)
-    assert (read == np.array(rows)).all()
-    assert ball_mean.vectors("rows", [], relation="add-remove", dimension=3).shape == (0, 3)
+    for relation in ("add-remove", "replace-one"):
+        given = {"radius": 1, "budget": ny.gdp(1e6), "neighboring": relation}
+        read = ny.estimate.mean(rows, dimension=2, **given)
+        assert read.value == pytest.approx(np.mean(rows, axis=0), abs=1e-4)
+    given["neighboring"] = "add-remove"
+    assert ny.estimate.mean([], dimension=3, **given).value.shape == (3,)
     with pytest.raises(ValueError, match="dimension = 3, and records has 2 columns"):
         ny.estimate.mean(np.array(rows), radius=1, budget=RHO, dimension=3)
     with pytest.raises(ValueError, match="dimension"):

@@ -16,7 +16,6 @@ from scipy.stats import binom
 
 import neyman as ny
 from neyman.analysis import BinomialTest
-from neyman.analysis.hypothesis_tests.binomial_test import RECORD_UNITS, STEP
 from neyman.ledger import BudgetRefused, ChargedError
 from neyman.mechanisms import PolygonNoise, polygons
 from neyman.noise import SecureBits
@@ -84,8 +83,8 @@ def test_a_draw_is_the_quantile_of_its_bits(curve):
     rng = np.random.default_rng(5)
     for tail in [*rng.uniform(0, 0.5, 40), 1e-6, 1e-9]:
         value = int(tail * 2**300)
-        size = noise._magnitude(value, value + 1, 300, RECORD_UNITS)
-        assert size / RECORD_UNITS == pytest.approx(float(other.isf(tail)), rel=2e-4, abs=1e-4)
+        size = noise._magnitude(value, value + 1, 300, 1 << 32)
+        assert size / (1 << 32) == pytest.approx(float(other.isf(tail)), rel=2e-4, abs=1e-4)
         assert noise._magnitude(value >> 200, (value >> 200) + 1, 100, 1 << 20) == size >> 12
 
 
@@ -197,7 +196,7 @@ def test_a_receipt_has_the_noisy_count_and_the_p_value_follows_from_it():
     result = test.release(30)
     receipt = json.loads(result.to_json(), parse_constant=pytest.fail)
     place = Fraction(receipt["result"]["noisy_count"])
-    assert (place / STEP).denominator == 1
+    assert (place * receipt["arguments"]["grid"]).denominator == 1
     assert test.p_value(place) == result.p_value
     assert receipt["ledger"]["charged"] == "nothing"
     assert receipt["seeds"] is None
