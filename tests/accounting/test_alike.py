@@ -6,7 +6,9 @@ import math
 from itertools import pairwise
 
 import mpmath
+import numpy as np
 import pytest
+from scipy.special import ndtri
 
 import neyman as ny
 
@@ -68,7 +70,6 @@ def test_the_discrete_laplace_by_its_sums(epsilon):
 
 
 def test_continuous_noise_by_its_formulas():
-    """Laplace: 2 b^2, b, b ln(1/p). Gaussian: s^2, s sqrt(2/pi), s times a quantile."""
     row, b = error_of("Laplace", ny.pure("2/3"))
     agrees(row, 2 * b * b, b, [b * mpmath.log(1 / mpmath.mpf(p)) for p in LEVELS], 1e-13)
     row, s = error_of("Gaussian", ny.gdp("0.4"))
@@ -78,7 +79,6 @@ def test_continuous_noise_by_its_formulas():
 
 @pytest.mark.parametrize("rho", ["5.01e-9", "4.99e-9", "5e-13"])
 def test_wide_noise_has_normal_errors(rho):
-    """Sums and integrals, about where one takes over from the other."""
     for kind, more, less in (("discrete Gaussian", 0, 6), ("rounded Gaussian", 1 / 12, 12)):
         row, s = error_of(kind, ny.zcdp(rho))
         assert row.variance.lower <= s * s + more <= row.variance.upper
@@ -93,7 +93,6 @@ def test_wide_noise_has_normal_errors(rho):
 
 
 def test_the_noise_keeps_the_target_and_hardly_less_does():
-    """Every scale is admitted, and a little less of a monotone kind is not."""
     target = ny.approximate(1, 1e-6)
     result = ny.alike(target, count=5)
     laplace, _, gaussian, discrete, rounded = (k.scale for k in result.kinds)
@@ -106,7 +105,6 @@ def test_the_noise_keeps_the_target_and_hardly_less_does():
 
 
 def test_one_answer_wants_laplace_and_many_want_a_gaussian():
-    """At (1, 1e-6) Laplace errs less once, the Gaussian from some number of releases on."""
     target = ny.approximate(1, 1e-6)
     single, often = ny.alike(target), ny.alike(target, count=30)
     variance = [{k.kind: k.variance.upper for k in c.kinds} for c in (single, often)]
@@ -118,7 +116,6 @@ def test_one_answer_wants_laplace_and_many_want_a_gaussian():
 
 
 def test_canonical_noise_by_integrals():
-    """For (0, delta) it is uniform; for pure privacy a smoothed geometric law."""
     uniform, _ = error_of("canonical", ny.approximate(0, 0.1), (0.1, 0.5))
     agrees_about(uniform, 100 / mpmath.mpf(12), mpmath.mpf(10) / 4, (4.5, 2.5))
     e = mpmath.e
@@ -135,7 +132,6 @@ def test_canonical_noise_by_integrals():
 
 
 def test_a_gaussian_is_never_pure():
-    """No noise of that kind is enough: inf, not an exception."""
     kinds = {k.kind: k for k in ny.alike(ny.pure(1)).kinds}
     assert kinds["Laplace"].scale == pytest.approx(1)
     assert math.isinf(kinds["Gaussian"].scale)
@@ -154,14 +150,12 @@ def test_a_gaussian_is_never_pure():
     ],
 )
 def test_refusals_name_the_argument(ask, said):
-    """What cannot be answered is refused by name."""
     with pytest.raises(ValueError, match=said):
         ask()
 
 
 @pytest.mark.parametrize("rho", ["5.5", "0.45", "1/36", "1/5000"])
 def test_errors_of_rounded_noise_are_those_of_its_law(rho):
-    """Variance, mean error, and tails, by sums over the mass function."""
     row, s = error_of("rounded Gaussian", ny.zcdp(rho))
 
     def beyond(k):
@@ -177,3 +171,55 @@ def test_errors_of_rounded_noise_are_those_of_its_law(rho):
         assert bound.lower == k
         assert beyond(k) <= p
         assert k == 0 or beyond(k - 1) > p
+
+
+# ---- options for a problem, beside the least error
+
+
+SCORES = ndtri((np.arange(101) + 0.5) / 101)
+
+
+@pytest.mark.parametrize(
+    ("problem", "more", "best"),
+    [
+        ("mean", {"n": 500}, {"rounded Gaussian", "discrete Gaussian"}),
+        ("histogram", {"categories": 4}, {"rounded Gaussian", "discrete Gaussian"}),
+        ("median", {"values": SCORES, "radius": 10}, {"inverse sensitivity"}),
+    ],
+)
+def test_options_are_sorted_above_the_least_error_and_one_is_recommended(problem, more, best):
+    result = ny.alike(ny.gdp(0.5), problem=problem, **more)
+    errors = [option.error for option in result.options]
+    assert errors == sorted(errors)
+    assert all(option.times_least >= 1 for option in result.options)
+    assert result.recommended.name in best
+    assert f"Recommended: {result.recommended.name}" in str(result)
+
+
+def test_pure_privacy_recommends_discrete_laplace_noise():
+    result = ny.alike(ny.pure(1), problem="histogram", categories=4)
+    assert {option.name for option in result.options} == {"Laplace", "discrete Laplace"}
+    assert result.recommended.name == "discrete Laplace"
+    assert result.recommended.times_least < 2.4
+
+
+def test_the_error_of_a_draw_is_that_of_its_law():
+    result = ny.alike(ny.pure(1), problem="median", values=SCORES, radius=10)
+    assert result.recommended.scale == pytest.approx(0.5, rel=1e-6)
+    assert 0.0510519 < result.recommended.error < 0.08
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"problem": "mode"}, "problem = 'mode' must be one of"),
+        ({"problem": "mean"}, "n: a mean needs"),
+        ({"problem": "histogram"}, "categories: a histogram needs"),
+        ({"problem": "median"}, "values: a median needs"),
+        ({"problem": "median", "values": [1.0, 2.0, 3.0], "radius": 2}, "clip them first"),
+        ({"n": 5}, "needs problem="),
+    ],
+)
+def test_a_missing_argument_is_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        ny.alike(ny.gdp(1), **arguments)

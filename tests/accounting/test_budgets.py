@@ -12,7 +12,7 @@ import pytest
 
 import neyman as ny
 from neyman import Tradeoff
-from neyman.accounting import budget_of, calibrate_exact, charge
+from neyman.accounting import PlanBudget, budget_of, budget_warnings, calibrate_exact, charge
 from neyman.curves import Composition, FiniteLoss, LossBracket
 
 BUDGET = ny.at_most(power=0.25, level=0.05)
@@ -133,7 +133,6 @@ def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, fa
 
 
 def test_the_excess_is_the_logarithm_by_which_a_number_is_missed():
-    """At the level, at another level, and in delta far out: each decides for one curve."""
     wide = Curve(ny.gdp(BUDGET.mu * 1.1))
     at_level = mp.log(phi(_z(0.05) + mp.mpf(BUDGET.mu * 1.1)) / mp.mpf("0.25"))
     assert BUDGET.excess(wide) == pytest.approx(float(at_level), abs=1e-6)
@@ -360,7 +359,6 @@ def test_what_no_amount_pays_for_is_refused():
 
 
 def test_a_number_of_steps_is_calibrated_in_whole_numbers():
-    """80 releases of sigma 20 are .1-zCDP, 81 are not; a divisor grows the other way."""
     assert ny.calibrate(lambda n: ny.Gaussian(20) * n, ny.zcdp("0.1"), whole=True) == 80
     parameter = ny.calibrate(ny.Gaussian, ny.gdp(0.3), whole=True)
     assert parameter == 4
@@ -373,6 +371,52 @@ def test_a_number_of_steps_is_calibrated_in_whole_numbers():
 
 
 def test_a_rate_that_may_be_one_says_so():
-    """Where the end of the range keeps the budget the error says how far it looked."""
     with pytest.raises(ValueError, match="to 1: the end"):
         ny.calibrate(lambda q: ny.Gaussian(100).subsample(rate=q), ny.approximate(5, 1e-5))
+
+
+# ---- warnings
+
+
+def budget(**given: object) -> PlanBudget:
+    return budget_of({name: F(str(value)) for name, value in given.items()})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": 1000, "delta": "1e-6"},
+        {"epsilon": 1000, "delta": "1e-300"},
+        {"zcdp": 6},
+        {"gdp": 4},
+        {"power": "0.96", "level": "0.05"},
+        {"delta": "0.01", "epsilon": 1},
+    ],
+)
+def test_an_absurd_budget_has_a_warning_with_its_budget(given):
+    (warning,) = budget_warnings(budget(**given))
+    assert next(iter(given)) in warning
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": 10, "delta": "1e-9"},
+        {"zcdp": "2.63"},
+        {"gdp": 3},
+        {"power": "0.99", "level": "0.9"},
+        {"power": "0.25", "level": "0.05"},
+        {"zcdp": 1, "delta": "1e-6"},
+    ],
+)
+def test_a_budget_in_use_has_none(given):
+    assert budget_warnings(budget(**given)) == ()
+
+
+def test_the_powers_in_the_text_are_those_of_gaussian_noise():
+    assert round(float(ny.gdp((2 * 2.63) ** 0.5).power(level=0.05)), 2) == 0.74
+    for rho in ("5.4", "5.42"):
+        power = float(ny.gdp((2 * float(rho)) ** 0.5).power(level=0.05))
+        assert bool(budget_warnings(budget(zcdp=rho))) == (power >= 0.95)
+    assert "about 97% of true claims" in budget_warnings(budget(zcdp=6))[0]
+    assert "nearly every true claim" in budget_warnings(budget(zcdp=60))[0]

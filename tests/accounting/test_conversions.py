@@ -37,7 +37,6 @@ def number(x):
 @settings(max_examples=60)
 @given(st.fractions(Fraction(101, 100), 500, max_denominator=100), rhos, deltas)
 def test_each_formula_lies_between_its_ends(order, epsilon, delta):
-    """In 40 digits, and the ends are within 1e-12 of each other."""
     with mp.workdps(40):
         a, e, d = number(order), number(epsilon), mp.mpf(delta)
         for result, value in (
@@ -51,7 +50,6 @@ def test_each_formula_lies_between_its_ends(order, epsilon, delta):
 
 @pytest.mark.parametrize("digits", [1, 40, 400, 9000])
 def test_the_logarithm_of_a_long_fraction_loses_no_digits(digits):
-    """ln(1/delta) does not cancel between a long numerator and denominator, in 9,500 digits."""
     shares = (Fraction(0.4981437715964537), Fraction("0.1"), Fraction(1, 3), Fraction(1, 10**310))
     for share in shares:
         delta = share + Fraction(1, 10**digits * share.denominator)
@@ -64,7 +62,6 @@ def test_the_logarithm_of_a_long_fraction_loses_no_digits(digits):
 @settings(max_examples=examples(60))
 @given(rhos, deltas)
 def test_the_best_order_is_found(rho, delta):
-    """No order gives less than the lower end, and the best of a fine search is the upper end."""
     result = conversions.canonne_kamath_steinke_zcdp(rho, delta)
     with mp.workdps(40):
         best = min(
@@ -85,9 +82,6 @@ def test_the_best_order_is_found(rho, delta):
 @pytest.mark.parametrize("rho", ["1e-4", "0.1", "2.63", "50"])
 @pytest.mark.parametrize("delta", [1e-30, 1e-10, 1e-5, 0.05])
 def test_newer_conversions_of_zcdp_are_never_looser(rho, delta):
-    """The curve, then Canonne, Kamath and Steinke, then Bun and Steinke; the curve gains where
-    delta is large.
-    """
     best = conversions.optimal(zcdp(rho), delta)
     middle, old = (
         conversions.canonne_kamath_steinke_zcdp(rho, delta),
@@ -104,7 +98,6 @@ def test_newer_conversions_of_zcdp_are_never_looser(rho, delta):
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 4])
 @pytest.mark.parametrize("delta", [1e-10, 1e-3, 0.2])
 def test_newer_conversions_of_one_order_are_never_looser(order, epsilon, delta):
-    """The same for one order; where epsilon is small the curve gains by what a test leaves."""
     best = conversions.optimal(renyi({order: epsilon}), delta)
     middle = conversions.canonne_kamath_steinke(order, epsilon, delta)
     assert best.upper <= middle.upper * (1 + 1e-6)
@@ -114,14 +107,12 @@ def test_newer_conversions_of_one_order_are_never_looser(order, epsilon, delta):
 
 
 def test_zcdp_of_rho_one_is_the_textbook_example():
-    """Rho 1 at 1e-6: 8.4338 by Bun and Steinke, 7.7662 by the later ones."""
     assert round(conversions.bun_steinke(1, "1e-6").upper, 4) == 8.4338
     assert round(conversions.canonne_kamath_steinke_zcdp(1, "1e-6").upper, 4) == 7.7662
     assert conversions.mironov(2, 0, 0.5).upper == pytest.approx(float(mp.log(2)))
 
 
 def test_no_privacy_loss_needs_no_epsilon():
-    """Rho 0, and a delta that covers what one order leaves."""
     assert (
         conversions.canonne_kamath_steinke_zcdp(0, 0.1).upper
         == conversions.bun_steinke(0, 0.1).upper
@@ -131,7 +122,6 @@ def test_no_privacy_loss_needs_no_epsilon():
 
 
 def test_the_2020_redistricting_certificates_are_reproduced():
-    """Persons and units in total and within each geography, and each attribute, at 1e-10."""
     pl = json.loads((FACTS / "pl94_allocation.json").read_text())
     printed = json.loads((FACTS / "published.json").read_text())[
         "redistricting_epsilon_at_delta_1e-10"
@@ -184,7 +174,6 @@ def test_a_loss_is_subgaussian_with_the_tau_that_its_rho_gives():
 
 
 def test_a_concentrated_loss_of_any_size_is_rounded_up():
-    """A square below every float is not a perfect privacy, one above every float is refused."""
     for tau in (1e-300, 1e-170, 1e-161, 0.1, 3, 1e150):
         bound, exact = conversions.mean_concentrated(0, tau), Fraction(repr(tau)) ** 2 / 2
         assert Fraction(bound.lower) <= exact <= Fraction(bound.upper)

@@ -74,7 +74,6 @@ def test_delta_at_infinity_is_the_mass_that_reveals_all():
 
 
 def test_the_accountant_passes_for_a_peer_and_takes_no_arithmetic_from_it():
-    """jax_privacy asks isinstance(accountant, PLDAccountant) before it sends some events."""
     assert isinstance(NeymanAccountant(), PLDAccountant)
     taken = {name for name in vars(PLDAccountant) if callable(getattr(PLDAccountant, name))}
     assert {"_maybe_compose", "get_epsilon", "get_delta", "__init__"} <= taken
@@ -85,7 +84,6 @@ def test_the_accountant_passes_for_a_peer_and_takes_no_arithmetic_from_it():
 
 
 def test_a_rate_may_be_an_array_of_one_number():
-    """The schedules of jax_privacy send it so."""
     rate = np.array(0.01, np.float32)
     sent, plain = (
         NeymanAccountant().compose(ev.PoissonSampledDpEvent(one, GAUSS), 10).get_epsilon(1e-5)
@@ -101,7 +99,6 @@ def accountant(relation):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_the_same_event_has_the_same_epsilon(name, relation):
-    """Where the peer has an answer it is at or above our lower end, and near the upper one."""
     event = SUPPORTED[name]
     theirs = accountant(relation)
     if not theirs.supports(event):
@@ -120,7 +117,6 @@ def test_the_same_event_has_the_same_epsilon(name, relation):
 
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_whatever_the_peer_supports_is_supported(name):
-    """Under each of the two relations."""
     for relation in (ADD, REPLACE):
         if accountant(relation).supports(SUPPORTED[name]):
             assert NeymanAccountant(relation).supports(SUPPORTED[name])
@@ -129,7 +125,6 @@ def test_whatever_the_peer_supports_is_supported(name):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("n", "rate", "limit"), [(1000, 0.01, 20), (10, 0.9, 3), (50, 0.5, 50)])
 def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relation):
-    """Ours is at least that of the least rate at which a record is used."""
     event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
     theirs = accountant(relation).compose(event)
     ours = from_dp_event(event, RELATION[relation]).tradeoff()
@@ -152,7 +147,6 @@ def test_truncated_batches_are_as_tight_as_the_peer_says(limit, count, relation)
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7, 8, 100, [3, 9, 2]])
 def test_a_tree_moves_every_node_above_a_leaf(steps):
-    """Each leaf's released nodes are counted; a record replaced moves each by twice its norm."""
     event = ev.SingleEpochTreeAggregationDpEvent(4.0, steps)
     largest = max(steps) if isinstance(steps, list) else steps
     above = [0] * largest
@@ -278,7 +272,6 @@ def batch_sums(others, rate, limit, value):
 
 @pytest.mark.parametrize(("rate", "limit"), [(0.9, 3), (0.3, 2), (0.5, 10), (0.2, 1)])
 def test_truncated_batches_never_tell_more_than_their_bound(rate, limit):
-    """Batches enumerated, with n or n - 1 others; the record pulls away from all of them."""
     n, y = 10, np.linspace(-24.0, 16.0, 40_001)
     event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
 
@@ -309,7 +302,6 @@ def binomial(n, k, rate):
     [(4, 0.9, 1, 0.5), (9, 0.99, 2, 0.3), (9, 0.5, 4, 1.0), (8, 1.0, 3, 1.0), (8, 0.2, 8, 0.5)],
 )
 def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma, relation):
-    """Delta at 0, class by class: none is dropped, and what is added for rounding is a trifle."""
     with mp.workdps(30):
 
         def moved(norm):
@@ -331,7 +323,6 @@ def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma,
     ("n", "rate", "limit"), [(6, 0.3, 2), (6, 0.9, 1), (5, 1.0, 3), (5, 0.4, 9)]
 )
 def test_truncated_batches_without_noise_tell_who_is_in_them(n, rate, limit):
-    """Under replace-one the chance of being used; under add-remove all batches enumerated."""
     event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 0.0)
     p = [float(binomial(n - 1, k, rate)) for k in range(n)]
     used = math.fsum(m * rate * min(1, limit / (k + 1)) for k, m in enumerate(p))
@@ -356,8 +347,6 @@ def test_truncated_batches_without_noise_tell_who_is_in_them(n, rate, limit):
     ("n", "rate"), [(50, 0.3), (10**5, 0.01), (10**6, 0.3), (10**9, 1e-4), (10**12, 1e-8)]
 )
 def test_tails_of_the_batch_size_are_certified(n, rate):
-    """Without noise a record is revealed if it is used: against the sum of the tail's terms."""
-
     def tail(k, n):
         first = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
         term, total = mp.exp(first + k * mp.log(rate) + (n - k) * mp.log1p(-mp.mpf(rate))), 0
@@ -380,7 +369,6 @@ def test_tails_of_the_batch_size_are_certified(n, rate):
 
 
 def test_a_batch_that_is_never_full_is_poisson():
-    """The limit beyond the dataset changes nothing under replace-one, and little at its edge."""
     event = ev.TruncatedSubsampledGaussianDpEvent(100, 0.01, 60, 1.0)
     plain = ny.Gaussian(1).subsample(rate=0.01).tradeoff().epsilon(1e-6)
     epsilon = from_dp_event(event).tradeoff().epsilon(1e-6)
@@ -398,7 +386,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_certified_loss_is_refused_by_name(name):
-    """Alone, and wherever it stands in a tree; the accountant says that it does not support it."""
     for event in (REFUSED[name], ev.ComposedDpEvent([GAUSS, REFUSED[name]])):
         with pytest.raises(ValueError, match=name):
             from_dp_event(event)
@@ -452,7 +439,6 @@ def test_what_has_no_certified_loss_is_refused_by_name(name):
     ],
 )
 def test_events_and_relations_that_do_not_go_together_are_refused(event, neighboring, said):
-    """With the reason."""
     with pytest.raises(ValueError, match=said):
         from_dp_event(event, neighboring)
 
@@ -480,19 +466,16 @@ def test_events_and_relations_that_do_not_go_together_are_refused(event, neighbo
     ],
 )
 def test_parameters_out_of_range_are_named(event, said):
-    """As elsewhere."""
     with pytest.raises(ValueError, match=said):
         from_dp_event(event)
 
 
 def test_only_events_are_read():
-    """A number is none."""
     with pytest.raises(TypeError, match="event = 3"):
         from_dp_event(3)
 
 
 def test_replacing_moves_twice_as_far():
-    """One record goes and another comes; the Poisson-subsampled Gaussian has its own pair."""
     assert from_dp_event(GAUSS, "replace-one") == ny.Gaussian(1.1, 2)
     assert from_dp_event(ev.LaplaceDpEvent(2.0), "replace-one") == ny.Laplace(2.0, 2)
     fixed = from_dp_event(ev.SampledWithoutReplacementDpEvent(100, 5, GAUSS), "replace-one")
@@ -503,7 +486,6 @@ def test_replacing_moves_twice_as_far():
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 def test_a_poisson_sample_of_a_poisson_sample_is_one(relation):
-    """Under both relations, as with `.subsample`."""
     event = ev.PoissonSampledDpEvent(0.5, ev.PoissonSampledDpEvent(0.25, GAUSS))
     result = from_dp_event(event, relation)
     assert result == ny.Gaussian(1.1).subsample(rate=0.125, neighboring=relation)
@@ -512,7 +494,6 @@ def test_a_poisson_sample_of_a_poisson_sample_is_one(relation):
 
 
 def test_rates_multiply_where_all_is_revealed():
-    """A record is revealed if every sample has it."""
     revealed = ev.PoissonSampledDpEvent(0.5, ev.NonPrivateDpEvent())
     event = ev.SampledWithoutReplacementDpEvent(10, 5, revealed)
     delta = from_dp_event(event, "replace-one").tradeoff().delta(1.0)
@@ -524,7 +505,6 @@ def test_rates_multiply_where_all_is_revealed():
 
 
 def test_more_is_supported_than_the_peer_supports():
-    """Poisson samples of sums, of finite mechanisms, and of samples."""
     for inner in (
         ev.SelfComposedDpEvent(GAUSS, 3),
         ev.ComposedDpEvent([GAUSS, ev.LaplaceDpEvent(1.0)]),
@@ -557,7 +537,6 @@ def test_the_accountant_adds_up_and_answers_with_the_safe_end():
 
 
 def test_the_relation_decides():
-    """REPLACE_ONE moves twice as far; REPLACE_SPECIAL is refused."""
     assert NeymanAccountant(REPLACE).compose(GAUSS).get_epsilon(1e-5) == pytest.approx(
         ny.Gaussian(1.1, 2).tradeoff().epsilon(1e-5).upper
     )
@@ -566,7 +545,6 @@ def test_the_relation_decides():
 
 
 def test_their_calibration_finds_a_noise_that_keeps_the_promise():
-    """The sigma that comes back is certified, and within its tolerance of our own calibration."""
     target = ny.approximate(2.0, 1e-6)
 
     def event(sigma):
@@ -583,7 +561,6 @@ def test_their_calibration_finds_a_noise_that_keeps_the_promise():
 
 
 def test_their_calibration_starts_at_no_noise_at_all():
-    """Its own bracket begins at 0, where everything is revealed."""
     sigma = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant, ev.GaussianDpEvent, 1.0, 1e-5, tol=1e-4
     )
@@ -598,7 +575,6 @@ def test_their_calibration_starts_at_no_noise_at_all():
 
 
 def test_their_calibration_counts_steps():
-    """The last number of steps that keeps the promise."""
     step = ev.PoissonSampledDpEvent(0.01, GAUSS)
     steps = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant,
@@ -631,7 +607,6 @@ EPSILONS = np.array([-6.0, -2.0, -0.3, 0.0, 0.2505, 0.7, 1.9, 4.0])
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_what_is_exported_dominates(name):
-    """Delta of the PLD is nowhere below ours, and not far above."""
     f = MECHANISMS[name].tradeoff()
     pld = to_pld(f, 2e-3)
     result = pld.get_delta_for_epsilon(EPSILONS)
@@ -642,7 +617,6 @@ def test_what_is_exported_dominates(name):
 
 
 def test_what_is_exported_keeps_its_directions_apart():
-    """A Poisson-subsampled Gaussian loses little where a record is added."""
     m = ny.Gaussian(1).subsample(rate=0.1)
     pld = to_pld(m, INTERVAL).self_compose(30)
     ours = (m * 30).tradeoff()
@@ -656,7 +630,6 @@ def test_what_is_exported_keeps_its_directions_apart():
 
 
 def test_an_export_composes_with_their_distributions():
-    """It has the type and the interval that theirs have by default."""
     ours = to_pld(ny.Laplace(2))
     both = ours.compose(peer.from_laplace_mechanism(1.0))
     truth = (ny.Laplace(2) + ny.Laplace(1)).tradeoff().epsilon(1e-3)
@@ -664,7 +637,6 @@ def test_an_export_composes_with_their_distributions():
 
 
 def test_several_shifts_are_all_dominated():
-    """A mechanism with several possible losses is exported as one pair above them all."""
     m = ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)])
     pld = to_pld(m, INTERVAL)
     for epsilon in (0.1, 1.0, 3.0):
@@ -692,7 +664,6 @@ IMPORTED = {
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_what_is_imported_is_what_was_stated(name):
-    """Every delta is the PLD's, rounded up by next to nothing; the method says whose it is."""
     pld = IMPORTED[name]()
     f = from_pld(pld, 2e-3, "add-remove")
     assert f.neighboring == "add-remove"
@@ -712,7 +683,6 @@ def test_what_is_imported_is_what_was_stated(name):
 
 @pytest.mark.parametrize("name", ["dots", "buckets", "sparse"])
 def test_what_is_imported_composes(name):
-    """With itself it answers as theirs does; the two directions stay apart."""
     pld = IMPORTED[name]()
     f = from_pld(pld, 2e-3) ** 6
     total = pld.self_compose(6)
@@ -722,7 +692,6 @@ def test_what_is_imported_composes(name):
 
 
 def test_what_is_imported_composes_with_a_mechanism():
-    """A curve beside our own mechanism: above the truth, and near it."""
     f = from_pld(theirs(), 2e-3) @ ny.Gaussian(2).tradeoff()
     truth = (ny.Gaussian(1).subsample(rate=0.2) + ny.Gaussian(2)).tradeoff().epsilon(1e-5)
     epsilon = f.epsilon(1e-5)
@@ -731,13 +700,11 @@ def test_what_is_imported_composes_with_a_mechanism():
 
 
 def test_what_reveals_everything_is_imported_too():
-    """Mass 1 of infinite loss."""
     pld = to_pld(NonPrivate(), INTERVAL)
     assert from_pld(pld, INTERVAL).delta(5.0).upper == 1
 
 
 def test_an_optimistic_estimate_is_refused():
-    """No promise can rest on it."""
     for make in (
         theirs(pessimistic_estimate=False, use_connect_dots=False),
         peer.identity(2e-3, pessimistic_estimate=False),
@@ -747,7 +714,6 @@ def test_an_optimistic_estimate_is_refused():
 
 
 def test_intervals_are_checked():
-    """Another interval than the distribution's, one that is far too small, and none."""
     with pytest.raises(ValueError, match="is not this"):
         from_pld(theirs())
     with pytest.raises(ValueError, match="too small"):
@@ -760,7 +726,6 @@ def test_intervals_are_checked():
 
 
 def test_what_is_no_distribution_and_no_curve_is_refused_by_name():
-    """And a relation that no one knows."""
     for wrong in (None, 3, "pld", ny.Laplace(1)):
         with pytest.raises(TypeError, match="pld = "):
             from_pld(wrong)
@@ -779,7 +744,6 @@ def run(code):
 
 
 def test_a_missing_extra_names_itself():
-    """Wherever it is first needed."""
     code = """
 import sys
 sys.modules["dp_accounting"] = None
@@ -801,7 +765,6 @@ for call in (
 
 
 def test_it_is_imported_only_when_it_is_used():
-    """Neither `import neyman` nor our own accounting needs it."""
     code = """
 import sys
 import neyman as ny

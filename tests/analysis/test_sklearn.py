@@ -233,7 +233,6 @@ def test_a_scaler_has_the_moments_of_the_entries_that_are_there():
 
 @pytest.mark.parametrize("value", [-1.5, -1, 0, 1, 1.5])
 def test_the_ball_of_the_scaler_has_room_for_the_parts_of_each_row(value):
-    """A part outside would be shortened, and the moments of a column at its end too small."""
     model = StandardScaler(budget=AMPLE, bounds=(-1, 1)).fit(np.full((2000, 2), value))
     assert np.allclose(model.mean_, np.clip(value, -1, 1), atol=1e-4)
     assert np.allclose(model.var_, 0, atol=1e-3)

@@ -46,7 +46,6 @@ def test_a_true_claim_is_refuted_at_most_as_often_as_stated():
 
 
 def test_rates_of_laws_with_ties_stay_within_their_limits():
-    """Scores from four values: the two exact rates of each threshold lie between both limits."""
     p, q = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.4, 0.3, 0.2, 0.1])
     alarms, misses = np.append(np.cumsum(q[::-1])[::-1], 0.0), np.append(0.0, np.cumsum(p))
     missed = 0
@@ -81,7 +80,6 @@ def test_a_false_claim_is_refuted_with_its_level_and_the_confidence():
 
 
 def test_a_refutation_says_no_more_than_the_claim_allows():
-    """1 - the power of each claim, in fractions."""
     shown = simulated(4)
     for i in range(60):
         claim = ny.gdp(Fraction(i + 1, 200))

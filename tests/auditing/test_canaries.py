@@ -87,7 +87,6 @@ def trained(tmp_path):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold, trained):
-    """At 95%, with the number of runs on each side; the thresholds are fixed in advance."""
     broken = partial(trained, fault=fault)
     shown = ny.audit.scores(*scores(broken, runs, score), threshold=threshold)
     assert shown.refutes(CLAIM), shown
@@ -97,7 +96,6 @@ def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold, tr
     ("score", "threshold"), [(of_canary, MIDDLE), (of_noise, LEVEL)], ids=["canary", "noise"]
 )
 def test_the_loop_is_not_accused(score, threshold, trained):
-    """At 1 - 1e-7."""
     sides = scores(trained, 1000 if LARGE else 60, score)
     for at in (threshold, "all"):
         shown = ny.audit.scores(*sides, threshold=at, confidence="0.9999999")
@@ -106,7 +104,6 @@ def test_the_loop_is_not_accused(score, threshold, trained):
 
 
 def test_one_run_with_many_canaries_refutes_what_shows_in_each_of_them(trained):
-    """No noise and no clipping; half the noise is within what one run never shows."""
     canaries = ny.audit.canaries(200, norm=10)
     assert not canaries.one_run(trained(canaries), confidence="0.9999999").refutes(CLAIM)
     # 60 of 200 coins or more fall on each side but once in 10^7 times, so 120 guesses can be right.
@@ -126,7 +123,6 @@ def test_a_search_learns_the_score_and_the_threshold(trained):
 
 
 def test_opposite_canaries_audit_a_mechanism_of_replace_one(trained):
-    """Fixed batches: the number of rows is public, and a canary moves the sum by 2 C."""
     claim = ny.DPSGD(n=ROWS + 100, batch=ROWS + 100, sigma=1, epochs=1, sampling="fixed")
     canaries = ny.audit.canaries(100, norm=10, neighboring="replace-one")
     assert canaries.rows == 100

@@ -54,7 +54,6 @@ def faults_of(plan=SINGLE, **more):
 
 
 def test_noise_that_is_too_small_is_reported(monkeypatch):
-    """A tenth of the deviation."""
     draw = add_noise.discrete_gaussian
     monkeypatch.setattr(
         add_noise, "discrete_gaussian", lambda s, n, b, out=None: draw(s / 100, n, b, out)
@@ -74,7 +73,6 @@ def test_noise_of_another_distribution_is_reported(monkeypatch):
 
 
 def test_a_unit_with_more_rows_than_declared_is_reported(monkeypatch):
-    """The engine bounds rows by four, and the sensitivity is for two; also through a join."""
     monkeypatch.setattr(Plan, "rows_of", lambda plan, query: 2)
     plan = {**MIXED, "query": [{"name": "n", "measure": "count", "share": 1}]}
     plan["unit"] = {**MIXED["unit"], "neighboring": "add-remove", "rows": 4}
@@ -116,7 +114,6 @@ def test_what_is_not_tested_is_refused_with_the_reason():
 
 
 def test_a_plan_of_a_part_has_the_release_path_of_the_plan_without_it():
-    """A part changes only the account that is charged."""
     report = audit_plan(Plan.from_dict({**SINGLE, "part": "west"}), pairs=1, replays=100)
     assert report.faults == ()
 

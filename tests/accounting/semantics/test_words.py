@@ -2,7 +2,9 @@
 
 import math
 import re
+import runpy
 from fractions import Fraction
+from pathlib import Path
 
 import mpmath
 import pytest
@@ -50,7 +52,6 @@ levels = st.one_of(
 @example(9.9996e20, 3)
 @example(1e-5, 1)
 def test_number_is_rounded_in_the_direction_asked(x, digits):
-    """Up is at or above, down at or below, both within a unit of the last digit."""
     up, down = read(words.number(x, digits)), read(words.number(x, digits, up=False))
     exact = decimal(x)
     assert down <= exact <= up
@@ -62,7 +63,6 @@ def test_number_is_rounded_in_the_direction_asked(x, digits):
 @example(1e-12)
 @example(5e-324)
 def test_percent_is_rounded_in_the_direction_asked(x):
-    """Up is at or above, down at or below, both within a tenth of a per cent."""
     up, down = read(words.percent(x)), read(words.percent(x, up=False))
     assert down <= decimal(x) <= up
     assert up - down <= Fraction(1, 1000)
@@ -72,7 +72,6 @@ def test_percent_is_rounded_in_the_direction_asked(x):
 
 @given(st.floats(0, 1), st.booleans())
 def test_chance_costs_less_than_a_twentieth(x, up):
-    """A chance in words is at least (at most) the chance, within 5%."""
     text = words.chance(x, up=up)
     match = re.fullmatch(r"([\d,]+) " + OF, text)
     assert match, text
@@ -85,7 +84,6 @@ def test_chance_costs_less_than_a_twentieth(x, up):
 @example(9.6e-7, True)
 @example(0.00096, True)
 def test_a_chance_is_a_rate_in_its_lowest_power_of_ten(x, up):
-    """No one reads "10 in 10 million": it is 1 in a million."""
     count, _, size = words.chance(x, up=up).partition(" in ")
     assert read(count) % 10 != 0 or size == "100"
 
@@ -100,7 +98,6 @@ def test_a_chance_is_a_rate_in_its_lowest_power_of_ten(x, up):
     ],
 )
 def test_the_article_is_chosen_by_sound(noun, article):
-    """A claim is about a user and about an employee."""
     assert f"false claim about {article} {noun} 5% of" in words.power(0.05, 0.25, noun)
 
 
@@ -120,7 +117,6 @@ def rate(match: re.Match[str], first: int) -> Fraction:
 @example(0.05, 1.0, "one")
 @example(1e-300, 1e-300, "replace-one")
 def test_the_sentence_never_favors_the_release(level, above, kind):
-    """The level said is at most the level, the power said at least the power, and close to it."""
     power = max(level, above)
     if kind == "training":
         text = words.training(level, power)
@@ -152,7 +148,6 @@ def test_the_sentence_never_favors_the_release(level, above, kind):
 
 
 def test_the_sentence_of_a_policy_maker():
-    """Power 25% at level 5% reads as the project's own example, in each of its variants."""
     assert words.power("0.05", "0.25") == (
         "An attacker who wrongly confirms a false claim about a person 5% of the time can "
         "correctly confirm a true claim at most 25% of the time. Guessing would confirm it 5% of "
@@ -182,13 +177,11 @@ def test_the_sentence_of_a_policy_maker():
     ],
 )
 def test_extreme_tests_read_well(level, power, said):
-    """Denominators grow only as far as the numbers need."""
     assert said in words.power(level, power)
 
 
 @given(levels, probabilities, st.fractions(0, 1, max_denominator=100))
 def test_a_finding_is_never_less_often_right_than_computed(level, above, prior):
-    """The percentage in the sentence is at least the exact posterior."""
     power = max(level, above)
     match = re.search(r"correct at most (\S+%) of the time", words.finding(level, power, prior))
     assert match
@@ -210,7 +203,6 @@ def test_a_chosen_limit_and_the_scale_state_the_level_in_full(level, said):
 @given(levels, probabilities, st.floats(1e-6, 0.999999))
 @example(0.05, 0.25, 0.12301)
 def test_a_finding_also_holds_at_the_prior_that_it_states(level, above, prior):
-    """At a prior of 12.301%, "if 12.4% of such claims are true" had a limit that 12.4% exceeds."""
     power = max(level, above)
     said = words.finding(level, power, prior)
     share = re.match(r"If (\S+%) of such claims are true", said)
@@ -223,7 +215,6 @@ def test_a_finding_also_holds_at_the_prior_that_it_states(level, above, prior):
 
 
 def test_findings_at_the_usual_priors():
-    """.25 at .05: 25 of 520, 250 of 700 and 1250 of 1500 positive results are correct."""
     said = [words.finding(0.05, 0.25, prior) for prior in words.PRIORS]
     assert said == [
         "If 1 in 100 such claims is true, a positive result of this test is correct at most 4.9% "
@@ -236,7 +227,6 @@ def test_findings_at_the_usual_priors():
 
 @given(st.floats(0, 600))
 def test_the_factor_of_epsilon_is_rounded_up(epsilon):
-    """The factor said is at least e^epsilon, by less than a hundredth (or a power of ten)."""
     text = words.epsilon(epsilon, 1e-6, "with one record replaced")
     match = re.search(r"a factor of (.+?), plus a probability of 1 in a million, with one", text)
     assert match, text
@@ -249,7 +239,6 @@ def test_the_factor_of_epsilon_is_rounded_up(epsilon):
 
 
 def test_boundless_guarantees_say_so():
-    """Infinity is words, not a number."""
     assert "no useful guarantee" in words.epsilon(math.inf, 1e-6, "c")
     assert "no useful guarantee" in words.epsilon("inf", 0, "c")
     assert "no useful guarantee" in words.epsilon(1e300, 0, "c")
@@ -261,7 +250,6 @@ def test_boundless_guarantees_say_so():
 
 @given(probabilities)
 def test_total_variation_is_rounded_up(tv):
-    """The percentage points are at least the exact ones."""
     text = words.total_variation(tv)
     match = re.search(r"by at most (\S+) percentage points", text)
     assert match, text
@@ -269,7 +257,6 @@ def test_total_variation_is_rounded_up(tv):
 
 
 def test_words_follow_the_unit_and_the_relation():
-    """Households, several rows and both relations are spoken of as what they are."""
     assert plural("person") == "people"
     assert plural("household") == "households"
     assert plural("company") == "companies"
@@ -294,7 +281,6 @@ def test_words_follow_the_unit_and_the_relation():
     ],
 )
 def test_wrong_numbers_are_named(level, power, said):
-    """An error says which number it is, and its value."""
     with pytest.raises(ValueError, match=said):
         words.power(level, power)
 
@@ -319,7 +305,6 @@ def the_factor(text: str) -> Fraction:
 @example("arbitrary-prior", 0.0, 5e-324)
 @example("knows-the-rest", 34.03864726193496, 1.0)
 def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability):
-    """A larger factor is exceeded less often: both it and the chance are rounded up."""
     text = words.belief_sentence(attacker, epsilon, probability)
     exact = mpmath.exp(mpmath.mpf(repr(epsilon)))  # floats are read as the decimal they print
     assert float(the_factor(text)) >= exact * (1 - 1e-15)
@@ -330,7 +315,6 @@ def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability
 
 
 def test_each_attacker_has_a_sentence():
-    """They say who asks, about what, compared with what, and in which world."""
     known, true, any_prior = (
         words.belief_sentence(a, 3, 0.004, about="race") for a in words.ATTACKERS
     )
@@ -358,7 +342,6 @@ def test_each_attacker_has_a_sentence():
 
 @given(st.floats(1e-6, 0.999), st.floats(0, 1), st.floats(0, 1))
 def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
-    """From a prior rounded down to a posterior rounded up, no more often than said."""
     posterior = prior + (1 - prior) * up
     text = words.belief(prior, posterior, chance)
     printed = [read(x) for x in re.search(r"a prior of (\S+%), .* above (\S+%)\.", text).groups()]
@@ -373,7 +356,6 @@ def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
 
 
 def test_a_policy_maker_reads_about_one_attribute():
-    """What an attacker can confirm about one person's race, and about a place within another."""
     assert words.concerning(["race"], 0.05, 0.25) == (
         "An attacker who wrongly confirms a false claim about a person’s race 5% of the time can "
         "correctly confirm a true claim at most 25% of the time, even if they know everything else "
@@ -393,13 +375,25 @@ def test_a_policy_maker_reads_about_one_attribute():
     ],
 )
 def test_wrong_numbers_are_named_here_too(call, said):
-    """Every refusal names its argument."""
     with pytest.raises(ValueError, match=said):
         call()
 
 
 def test_a_budget_in_zcdp_tells_of_its_delta():
-    """Where keys are discovered the limit has two numbers, and the sentence both."""
     answer = budget_of({"kind": "zcdp", "rho": "1", "delta": "0.000001"}).sentence
     assert answer == "zCDP with rho 1 and delta 10⁻⁶"
     assert budget_of({"kind": "zcdp", "rho": "1"}).sentence == "zCDP with rho 1"
+
+
+# ---- the page for policy makers
+
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = runpy.run_path(str(ROOT / "examples" / "semantics.py"))
+PAGE = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
+BLOCKS = [block.strip("\n") for block in PAGE.split("```text")[1:]]
+BLOCKS = [block.split("\n```")[0] for block in BLOCKS]
+
+
+def test_the_page_shows_nothing_else():
+    assert len(BLOCKS) == len(EXAMPLE["SECTIONS"])

@@ -42,7 +42,6 @@ def test_the_sum_moves_by_at_most_the_stated_norm_for_any_doubles(rows, other, g
 
 
 def test_every_clipped_row_is_as_near_the_real_one_as_the_interval_assumes():
-    """The worst rounding is on the sphere, along the diagonal; checked in exact fractions."""
     random = np.random.default_rng(5)
     for size in (1, 2, 7, 40):
         rows = random.normal(size=(60, size)) * 10.0 ** random.integers(-3, 4, size=(60, 1))
@@ -78,7 +77,6 @@ def test_the_mechanism_meets_the_budget_and_states_the_largest_shift(budget, rel
 
 
 def test_the_charge_is_durable_before_the_data_are_read():
-    """An entry of the data looks at the ledger while it is read."""
     ledger = ny.throwaway("1/4")
     events = []
 
@@ -174,7 +172,6 @@ def test_no_content_of_the_data_raises_an_error(values, relation):
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 def test_with_next_to_no_noise_it_is_the_mean_of_the_clipped_records(relation):
-    """Of more records than are read at a time, and of entries that count as 0."""
     rows = np.random.default_rng(1).normal(size=(200_001, 3))
     clipped = rows / np.maximum(1, np.linalg.norm(rows, axis=1))[:, None]
     given = {"radius": 1, "budget": ny.gdp(1e5), "neighboring": relation}
@@ -256,7 +253,6 @@ def test_intervals_cover_the_mean_at_the_stated_rate(relation, about):
 
 
 def test_the_standard_error_of_a_mean_adds_the_worst_record_and_the_noise():
-    """Records of norm 1 have a variance of at most 1, whatever their number of entries."""
     for values in (np.zeros(400), np.zeros((400, 3))):
         estimate = ny.estimate.mean(values, radius=2, budget=RHO, neighboring="replace-one")
         error = np.hypot(2 / np.sqrt(400), estimate.noise_error)
@@ -265,7 +261,6 @@ def test_the_standard_error_of_a_mean_adds_the_worst_record_and_the_noise():
 
 
 def test_no_mean_has_an_error_below_the_least_one():
-    """The largest error of the estimator is at least the bound, for each size and budget."""
     for n in (1, 5, 100, 10_000):
         for mu in (0.01, 1):
             flat = ny.estimate.mean(np.zeros(n), radius=3, budget=ny.gdp(mu))
@@ -325,7 +320,6 @@ ODD_RECORDS = [
 @pytest.mark.parametrize("odd", range(len(ODD_RECORDS)))
 @pytest.mark.parametrize("place", [0, 2])
 def test_no_record_decides_the_form_of_an_estimate(odd, place):
-    """The first record decided how many columns a list has, and whether it has rows at all."""
     rows = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
     changed = [*rows[:place], ODD_RECORDS[odd], *rows[place + 1 :]]
     numbers = [0.1, 0.2, 0.3]
@@ -343,7 +337,6 @@ def test_no_record_decides_the_form_of_an_estimate(odd, place):
 
 
 def test_a_list_with_a_dimension_is_read_as_its_array():
-    """Both give the same sums of the records, and the array's own columns must agree."""
     rows = [[0.1, 0.2], [0.3, -0.4]]
     for relation in ("add-remove", "replace-one"):
         given = {"radius": 1, "budget": ny.gdp(1e6), "neighboring": relation}

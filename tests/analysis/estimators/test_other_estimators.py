@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import binom
 
 import neyman as ny
@@ -37,7 +38,6 @@ FALSE_ALARM = 1e-6  # of each coverage test below
 
 @pytest.mark.parametrize("centered", [True, False])
 def test_no_pair_of_records_moves_the_moments_by_more_than_the_stated_norm(centered):
-    """All pairs of vectors of a small grid, in exact integers; orthogonal ones attain it."""
     grid = 8
     weight = grid // 2 if centered else 0
     lattice = [v for v in itertools.product(range(-8, 9, 2), repeat=3) if np.dot(v, v) <= grid**2]
@@ -91,7 +91,6 @@ def test_no_record_that_comes_or_goes_moves_the_moments_by_more_than_the_stated_
 
 
 def test_second_moments_are_exact_integers():
-    """Against Python's integers, with rows as long as the radius."""
     random = np.random.default_rng(2)
     rows = random.normal(size=(9000, 3))
     squares, total = second_moments.moments(rows, 1.0, 1 << 20)
@@ -188,7 +187,6 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
     ("n", "q", "epsilon"), [(9, F(1, 2), 1), (40, F(1, 4), F(1, 2)), (5, F(9, 10), 2)]
 )
 def test_the_stated_error_of_a_quantile_is_that_of_the_enumerated_draw(n, q, epsilon):
-    """On evenly spaced values, to both sides: the grid has 4,000 points between two values."""
     values, top = (np.arange(n) + 1) * 4000, (n + 1) * 4000
     estimate = ny.estimate.quantile(
         values, q, lower=0, upper=top, step=1, budget=ny.pure(epsilon), neighboring="replace-one"
@@ -225,7 +223,6 @@ def few(n, c, q):
     ],
 )
 def test_ends_of_a_quantile_are_the_last_ranks_that_few_records_reach(n, c, q):
-    """Shares around the exact P(Bin(n, q) <= c): c counts only if the share is at least that."""
     exact, points, rate = few(n, c, q), 2, 1e300
 
     def ranks(level, share):
@@ -244,7 +241,6 @@ def test_ends_of_a_quantile_are_the_last_ranks_that_few_records_reach(n, c, q):
 
 
 def test_few_records_have_an_infinite_end_and_no_draw_for_it():
-    """The value gets the whole budget: the rate of one draw."""
     for confidence in (0.95, None):
         estimate = ny.estimate.quantile(
             [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=confidence
@@ -258,7 +254,6 @@ def test_few_records_have_an_infinite_end_and_no_draw_for_it():
 
 
 def test_an_end_that_few_records_leave_infinite_gives_its_share_to_the_other_draws():
-    """The median of nine in ten of 300 records has a lower end and no upper one."""
     estimate = ny.estimate.quantile(
         np.arange(300) % 100, "9/10", lower=0, upper=120, step="1/10", budget=ny.pure(1),
         confidence=0.95,
@@ -269,7 +264,6 @@ def test_an_end_that_few_records_leave_infinite_gives_its_share_to_the_other_dra
 
 
 def test_several_quantiles_rise_with_their_levels_and_share_the_budget():
-    """Fifty calls with little budget, where the points points cross in at least one."""
     values, crossed = np.arange(40), 0
     levels = ["3/4", 0.25, F(1, 2), "1/2"]
     for _ in range(50):
@@ -373,9 +367,6 @@ def test_the_grid_of_a_quantile_has_both_ends():
 
 @pytest.mark.parametrize("n", [4, 5])
 def test_the_error_on_evenly_spaced_values_counts_the_gaps_beyond_both_ends(n):
-    """Against the exact distribution where both outer gaps are as wide as the others, by
-    enumeration.
-    """
     rate, middle = 0.7, -(-n // 2)
     values = [200 * i - 1 for i in range(1, n + 1)]
     held = runs(values, [1] * n, (0, 200 * (n + 1) - 2), F(1, 2))
@@ -387,7 +378,6 @@ def test_the_error_on_evenly_spaced_values_counts_the_gaps_beyond_both_ends(n):
 
 
 def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
-    """The reference's error against the exact distribution on a small table, by enumeration."""
     n, points, rate = 5, 5 * 200, 0.7
     values = [100 + 200 * i for i in range(n)]
     held = runs(values, [1] * n, (0, points - 1), F(1, 2))
@@ -410,7 +400,6 @@ def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 def test_a_record_moves_the_counts_by_the_stated_norm(relation):
-    """All data sets of up to two records among the edges, the middles, and beyond them."""
     cuts = np.array([0.0, 1.0, 2.0, 4.0])
     places = [-1.0, 0.0, 0.5, 1.0, 3.0, 4.0, 9.0, math.nan]
     moved = 0
@@ -492,7 +481,6 @@ def test_intervals_of_a_normal_mean_cover_wherever_the_mean_is():
 
 
 def test_the_clipping_bound_of_a_normal_mean_is_that_of_its_proof():
-    """Chances in mpmath: the farthest record and the location fail with at most 0.0001."""
     for n in (60, 1000, 10**6):
         wide = unbounded_mean._reach(n)
         y = wide - 1
@@ -597,3 +585,57 @@ def test_a_full_ledger_draws_no_quantile(monkeypatch):
             dataset="toy@1",
         )
     assert not calls
+
+
+# ---- one draw from a normal posterior
+
+
+RECORDS = [0.5, -0.25, 1.75, 9.0, math.nan]  # clipped to 1.5, and 0
+POSTERIOR = {"radius": F(3, 2), "variance": 2, "prior_variance": "1/2"}
+
+
+def test_draws_have_the_law_of_the_posterior_of_the_clipped_records():
+    """Kolmogorov's test of 2,000 draws has a chance of 1e-5 to fail."""
+    precision = 5 / 2 + 2
+    mean = (0.5 - 0.25 + 1.5 + 1.5) / 2 / precision
+    draws = [float(ny.estimate.posterior_draw(RECORDS, **POSTERIOR).value) for _ in range(2000)]
+    assert stats.kstest(draws, stats.norm(mean, precision**-0.5).cdf).pvalue > 1e-5
+
+
+def test_the_curve_is_that_of_the_library_for_a_posterior_of_this_convexity():
+    draw = ny.estimate.posterior_draw(RECORDS, **POSTERIOR)
+    same = ny.PosteriorSample(lipschitz=2 * 1.5 / 2, convexity=4.5).tradeoff()
+    assert draw.tradeoff().gdp().upper == pytest.approx(float(same.gdp()), rel=1e-6)
+
+
+def test_intervals_cover_the_posterior_mean_and_the_mean_of_the_model():
+    """Fewer hits than this have a chance of 1e-5 if they cover in 90% of the runs."""
+    runs, hits, draw = 400, np.zeros(2), np.random.default_rng(1)
+    for _ in range(runs):
+        mean = draw.normal(0, 0.3)
+        records = draw.normal(mean, 1, 50)
+        estimate = ny.estimate.posterior_draw(
+            records, radius=9, variance=1, prior_variance=F(9, 100)
+        )
+        truths = mean, records.sum() / (50 + 100 / 9)
+        for k, about in enumerate(("population", "data")):
+            low, high = estimate.interval(0.9, about=about)
+            hits[k] += low <= truths[k] <= high
+    assert np.all(hits >= stats.binom.ppf(1e-5, runs, 0.9))
+
+
+def test_bad_arguments_are_refused_before_a_charge():
+    ledger = ny.throwaway("1")
+    paid = {"ledger": ledger, "dataset": "a@1"}
+    for wrong in (
+        {"radius": 0},
+        {"variance": 0},
+        {"prior_variance": -1},
+        {"neighboring": "add-remove"},
+        {"variance": 1e90},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            ny.estimate.posterior_draw(RECORDS, **POSTERIOR | wrong, **paid)
+    assert (
+        ny.estimate.posterior_draw(RECORDS, **POSTERIOR).receipt["ledger"]["charged"] == "nothing"
+    )

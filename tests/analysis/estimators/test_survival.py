@@ -54,7 +54,6 @@ def test_without_noise_the_curve_is_that_of_kaplan_and_meier_where_all_are_censo
 
 
 def test_without_noise_the_band_about_the_data_is_the_extremes_of_all_orders():
-    """Every order of three events and two censorings in one interval, and ten people later."""
     for order in set(product((0, 1), repeat=5)):
         durations = [(k + 1) / 10 for k in range(5)] + [9.0] * 10
         truth = kaplan_meier(durations, [*order, *([0] * 10)], [1.0])[0]
