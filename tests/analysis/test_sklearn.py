@@ -260,12 +260,14 @@ def test_intervals_of_a_scaler_and_a_line_cover_in_at_least_their_share_of_runs(
     least = int(stats.binom.ppf(1e-5, runs, 0.95))
     hits = np.zeros(2)
     for run in range(runs):
-        x, y, _ = table(400, seed=run)
-        low, high = LinearRegression(budget=ny.gdp(2), radius=1, bounds=(-1, 1)).fit(x, y).interval_
+        x, y, _ = table(2000, seed=run)
+        low, high = LinearRegression(budget=ny.gdp(4), radius=1, bounds=(-1, 1)).fit(x, y).interval_
         hits[0] += low[0] <= 0.5 <= high[0]
+        assert high[0] - low[0] < 0.04
         x[:: 1 + run % 5, 0] = np.nan
-        low, high = StandardScaler(budget=ny.gdp(2), bounds=(-1, 1)).fit(x).interval_
+        low, high = StandardScaler(budget=ny.gdp(4), bounds=(-1, 1)).fit(x).interval_
         hits[1] += low[1] <= 0.0 <= high[1]
+        assert high[1] - low[1] < 0.36
     assert np.all(hits >= least)
 
 

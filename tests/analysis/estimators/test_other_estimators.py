@@ -431,6 +431,7 @@ def test_intervals_of_a_histogram_cover_at_the_stated_rate(relation, about):
         )
         low, high = estimate.interval("4/5", about=about)
         widths = np.array([1, 1, 2])
+        assert ((high - low) * widths < (0.6 if about == "population" else 0.3)).all()
         truth = (
             shares
             if about == "population"
@@ -450,7 +451,7 @@ def test_intervals_of_a_covariance_cover_each_entry(about, centered, relation):
     corners = np.array([(0.9, 0.1), (-0.1, 0.8), (-0.5, -0.5), (0.4, 0.4)])
     mean, repeats = corners.mean(axis=0) * centered, 80
     truth = (corners - mean).T @ (corners - mean) / 4
-    misses = np.zeros((2, 2))
+    misses, widths = np.zeros((2, 2)), []
     for _ in range(repeats):
         rows = corners[random.integers(0, 4, size=30)]
         if about == "data":
@@ -460,7 +461,10 @@ def test_intervals_of_a_covariance_cover_each_entry(about, centered, relation):
         )
         low, high = estimate.interval("4/5", about=about)
         misses += ~((low <= truth) & (truth <= high))
+        widths.append((high - low).max())
         assert (estimate.value == estimate.value.T).all()
+    widest = {"population": (0.85, 3.2), "data": (0.26, 0.75)}[about][centered]
+    assert np.mean(widths) < widest * (1 if relation == "add-remove" else 0.65 + 0.35 * centered)
     assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.2)).all()
     if (about, centered, relation) == ("data", False, "replace-one"):
         assert (misses >= binom.ppf(FALSE_ALARM / 3, repeats, 0.19)).all()  # exact here
@@ -621,6 +625,7 @@ def test_intervals_cover_the_posterior_mean_and_the_mean_of_the_model():
         for k, about in enumerate(("population", "data")):
             low, high = estimate.interval(0.9, about=about)
             hits[k] += low <= truths[k] <= high
+            assert high - low < (0.6, 0.43)[k]
     assert np.all(hits >= stats.binom.ppf(1e-5, runs, 0.9))
 
 
