@@ -78,6 +78,14 @@ def test_a_claim_is_met_only_if_the_upper_end_of_the_curve_meets_it(kind, ask):
         assert budget_of(point).claimed_by(curve) == met
 
 
+def test_a_charge_is_for_the_upper_end_of_a_curve_too():
+    training = ny.Gaussian(2).subsample(rate=0.01) * 1000
+    mu = training.tradeoff().gdp()
+    assert mu.lower < mu.upper
+    assert charge(training, "gdp")[0] >= F(mu.upper) ** 2
+    assert charge(training, "renyi:8")[0] >= F(training.tradeoff().renyi(8).upper)
+
+
 @pytest.mark.parametrize("mu", [0.3, 0.7, 1.5])
 def test_a_power_of_exactly_the_number_is_admitted_and_one_above_it_is_not(mu):
     reached = ny.gdp(mu).power(math.nextafter(0.05, 1)).upper

@@ -152,6 +152,10 @@ def test_a_budget_of_success_binds_the_joined_curve():
     assert power.admits(f)
     assert not success.admits(f)
     assert success.excess_elsewhere(f) > 0 > power.excess_elsewhere(f)
+    reached = f.success(0.05)
+    assert reached.lower < reached.upper
+    for number, met in ((reached.lower, False), (reached.upper, True)):
+        assert ny.at_most(success=F(number), baseline=0.05).admits(f) == met
 
 
 def test_noise_is_calibrated_to_a_success_and_to_a_named_attack():

@@ -146,7 +146,9 @@ def test_intervals_about_the_population_cover():
         matrix, sigma = noisy(x, y, radius, bound, True, 1)
         fit = solve(matrix, sigma, 1500, None)
         error = fit.center[1] - slopes[0] * radius / bound
-        hits += abs(error) <= population_width(fit, 1500, 0.1)[1]
+        width = population_width(fit, 1500, 0.1)[1]
+        hits += abs(error) <= width
+        assert width < 1.8 * fit.standard_error[1]
         square += (error / fit.standard_error[1]) ** 2
         assert fit.ridge == 0
     assert hits >= binom.ppf(1e-6, runs, 0.9)

@@ -101,6 +101,9 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
         result = test.release(counts, confidence=1 - 1e-6)
         assert result.rejects(0.01) is rejects
         assert result.interval[0] < 0.4 < result.interval[1]
+        assert result.interval[1] - result.interval[0] < 0.25
+        usual = test.release(counts).interval
+        assert 0.05 < usual[1] - usual[0] < 0.11
         assert test.p_value(map(Fraction, result.receipt["result"]["noisy_counts"])) == (
             result.p_value
         )
