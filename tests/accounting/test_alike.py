@@ -139,21 +139,6 @@ def test_a_gaussian_is_never_pure():
     assert all(math.isinf(k.scale) for k in ny.alike(ny.perfect()).kinds)
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda: ny.alike(ny.gdp(1), count=0), "count = 0"),
-        (lambda: ny.alike(ny.gdp(1), sensitivity=0), "sensitivity = 0"),
-        (lambda: ny.alike(ny.gdp(1), kinds=["uniform"]), "'uniform' must be one of"),
-        (lambda: ny.alike(ny.gdp(1), count=2, kinds=["canonical"]), "'canonical' must be one of"),
-        (lambda: ny.alike(ny.gdp(1), tails=[1.0]), "must be below 1"),
-    ],
-)
-def test_refusals_name_the_argument(ask, said):
-    with pytest.raises(ValueError, match=said):
-        ask()
-
-
 @pytest.mark.parametrize("rho", ["5.5", "0.45", "1/36", "1/5000"])
 def test_errors_of_rounded_noise_are_those_of_its_law(rho):
     row, s = error_of("rounded Gaussian", ny.zcdp(rho))
@@ -207,19 +192,3 @@ def test_the_error_of_a_draw_is_that_of_its_law():
     result = ny.alike(ny.pure(1), problem="median", values=SCORES, radius=10)
     assert result.recommended.scale == pytest.approx(0.5, rel=1e-6)
     assert 0.0510519 < result.recommended.error < 0.08
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"problem": "mode"}, "problem = 'mode' must be one of"),
-        ({"problem": "mean"}, "n: a mean needs"),
-        ({"problem": "histogram"}, "categories: a histogram needs"),
-        ({"problem": "median"}, "values: a median needs"),
-        ({"problem": "median", "values": [1.0, 2.0, 3.0], "radius": 2}, "clip them first"),
-        ({"n": 5}, "needs problem="),
-    ],
-)
-def test_a_missing_argument_is_named(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        ny.alike(ny.gdp(1), **arguments)

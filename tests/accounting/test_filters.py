@@ -336,26 +336,6 @@ def test_refusals_say_what_is_left():
         Filter("zcdp", 1, "1/2").after("3/4")
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Filter("zcdp", -1), "budget = -1"),
-        (lambda: Filter("zcdp", 1, 2), "spent = 2"),
-        (lambda: Filter("renyi:0.5", 1), "renyi:0.5"),
-        (lambda: Filter("renyi:x", 1), "renyi:x"),
-        (lambda: Filter("zcdp", 1).admits(-1), "release = -1"),
-        (lambda: Odometer("zcdp", 0), "step = 0"),
-        (lambda: Odometer("zcdp", 1, -1), "spent = -1"),
-        (lambda: Filter("zcdp", 1, delta=1), "delta = 1"),
-        (lambda: Filter("zcdp", 1, delta="1/4", spent_delta="1/2"), "spent_delta = 1/2"),
-        (lambda: Filter("zcdp", 1).admits((1, 2)), r"release = \(1, 2\)"),
-    ],
-)
-def test_bad_arguments_are_named(make, said):
-    with pytest.raises(ValueError, match=said):
-        make()
-
-
 def test_odometers_read_the_next_multiple():
     now = Odometer("zcdp", "1/4")
     assert now.reading == 0

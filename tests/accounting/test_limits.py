@@ -291,27 +291,6 @@ def test_infinite_losses_count():
     assert limits.edgeworth(ny.perfect()).power(0.3).value == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda: limits.edgeworth(ny.zcdp(0.1)), "no distribution"),
-        (lambda: limits.edgeworth(ny.NonPrivate()), "no distribution"),
-        (lambda: limits.edgeworth(ny.Gaussian(1), 4), "order = 4"),
-        (lambda: limits.edgeworth(ny.Gaussian(1)).delta(-1), "epsilon = -1"),
-        (lambda: limits.edgeworth(ny.Gaussian(1)).power(2), "level = 2"),
-        (lambda: limits.sampled_gaussian(0, 0.1, 3), "sigma = 0"),
-        (lambda: limits.sampled_gaussian(1, 1.5, 3), "rate = 1.5"),
-        (lambda: limits.normal(-1.0), "mu = -1"),
-        (lambda: limits.edgeworth(ny.Gaussian(1e-140)), "standard deviation"),
-        (lambda: limits.edgeworth(ny.Gaussian(1e140)), "standard deviation"),
-        (lambda: limits.edgeworth(ny.RandomizedResponse(1e-100) * 3), "standard deviation"),
-    ],
-)
-def test_refusals_name_the_argument(ask, said):
-    with pytest.raises(ValueError, match=said):
-        ask()
-
-
 @pytest.mark.parametrize("coordinates", [100, 400, 1600])
 def test_many_equal_coordinates_come_near_the_gaussian_of_their_fisher_information(coordinates):
     spread = math.isqrt(coordinates)

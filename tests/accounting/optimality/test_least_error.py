@@ -402,51 +402,6 @@ def test_an_add_remove_budget_counts_through_groups_of_two():
     assert cells.lower == pytest.approx(1 / math.expm1(0.01), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("problem", "arguments", "words"),
-    [
-        ("mean", {"n": 5}, "problem = 'mean' must be one of"),
-        ("share", {}, "no bound is proven"),
-        ("share", {"n": 0}, "n = 0"),
-        ("share", {"n": 10, "prior": 0.6}, "outside the parameter set"),
-        ("share", {"n": 10, "radius": 1}, "radius = 1 is not used"),
-        ("share", {"n": 10, "model": "shuffled"}, "model = 'shuffled'"),
-        ("normal-mean", {"n": 10}, "sigma: 'normal-mean' needs it"),
-        ("normal-mean", {"n": 10, "sigma": 1, "radius": 1, "prior": 2}, "outside the parameter"),
-        ("ball-mean", {"n": 10, "radius": -1, "dimension": 2}, "radius = -1"),
-        ("histogram", {"n": 10, "categories": 1}, "categories = 1"),
-        ("histogram", {"n": 10, "categories": 3, "model": "local"}, "no bound is proven"),
-        ("quantile", {"values": [1.0]}, "at least 3"),
-    ],
-)
-def test_bad_input_names_the_argument(problem, arguments, words):
-    with pytest.raises(ValueError, match=words):
-        ny.least_error(problem, budget=ny.gdp(1), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("problem", "arguments", "words"),
-    [
-        (
-            "normal-mean",
-            {"n": 3, "sigma": 1e200},
-            "sigma = 1e[+]200 must be from 1e-100 to 1e[+]100",
-        ),
-        ("normal-mean", {"n": 3, "sigma": 1e-200}, "sigma = 1e-200 must be from"),
-        ("normal-mean", {"n": 3, "sigma": 1, "radius": 1e-300}, "radius = 1e-300 must be from"),
-        ("share", {"n": 3, "prior": 1e-200}, "prior = 1e-200 must be from"),
-        ("bounded-mean", {"n": 3, "radius": 1e300}, "radius = 1e[+]300 must be from"),
-        ("ball-mean", {"n": 3, "radius": 1, "dimension": 10**400}, "dimension = a number of more"),
-        ("category-shares", {"n": 3, "categories": 10**9}, "categories = .* from 2 to 1,000,000"),
-        ("quantile", {"values": [-1e200, 0, 1e200]}, "values has -1e[+]200"),
-        ([], {"n": 3}, "problem = .* must be one of"),
-    ],
-)
-def test_sizes_beyond_floats_are_refused(problem, arguments, words):
-    with pytest.raises(ValueError, match=words):
-        ny.least_error(problem, budget=ny.gdp(1), **arguments)
-
-
 @pytest.mark.parametrize("model", ["central", "local"])
 @pytest.mark.parametrize("n", [1, 10**12])
 @pytest.mark.parametrize(

@@ -205,18 +205,3 @@ def test_a_text_has_the_matrices_or_says_that_nothing_is_proven():
     assert repr(none).startswith("<post-processing: no counterexample among 100 channels, ")
     assert repr(none).endswith("checks, no proof>")
     assert "after this" in repr(post_processing(blank))
-
-
-BAD = [
-    ({"datasets": 1}, "datasets"),
-    ({"outputs": 9}, "outputs"),
-    ({"channels": 0}, "channels"),
-    ({"channels": 10**9}, "channels"),
-    ({"generator": 3}, "generator"),
-]
-
-
-@pytest.mark.parametrize(("changed", "name"), BAD)
-def test_bad_arguments_are_refused_by_name(changed, name):
-    with pytest.raises((TypeError, ValueError), match=name):
-        convexity(blank, **changed)

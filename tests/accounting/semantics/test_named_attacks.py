@@ -312,33 +312,6 @@ def test_an_estimate_and_the_statements_of_a_user_are_never_shown_as_a_guarantee
     assert under.to_dict()["statements"] == list(g.statements)
 
 
-@pytest.mark.parametrize(
-    ("ask", "problem"),
-    [
-        (lambda: ny.gdp(1).success(0), "baseline = 0 must be above 0 and at most 1"),
-        (lambda: ny.gdp(1).success(-0.1), "baseline = -0.1 must be above 0 and at most 1"),
-        (lambda: ny.gdp(1).success(1.5), "baseline = 1.5 must be above 0 and at most 1"),
-        (lambda: ny.gdp(1).success(math.nan), "baseline = nan must be a finite number"),
-        (lambda: ny.risk.attribute_inference([0.5, 0.4]), "prior sums to 0.9: .* must sum to 1"),
-        (lambda: ny.risk.attribute_inference([math.nan, 1]), "prior = nan must be a finite"),
-        (lambda: ny.risk.attribute_inference([-0.5, 1.5]), "probabilities of at least 0"),
-        (lambda: ny.risk.attribute_inference([]), "probabilities of at least 0"),
-        (ny.risk.reidentification, "exactly one of candidates and prior"),
-        (lambda: ny.risk.reidentification(0), "candidates = 0 must be at least 1"),
-        (lambda: ny.risk.reconstruction(0), "mass = 0 must be above 0"),
-        (lambda: ny.risk.reconstruction(prior={1: 1}), "a prior with a radius"),
-        (lambda: ny.risk.reconstruction(prior={1: 1}, radius=-1), "radius = -1 must be at least 0"),
-        (lambda: ny.risk.singling_out(10, 0.2), "weight = 0.2 .* at most 1 / units = 1/10"),
-        (lambda: ny.risk.reidentification(10).at_most(0.1), "must be above the baseline = 0.1"),
-        (lambda: ny.at_most(success=0.1, baseline=0.2), "success = 0.1 must be above baseline"),
-        (lambda: ny.at_most(success=0.1, baseline=0), "baseline = 0 must be between 0 and 1"),
-    ],
-)
-def test_a_number_out_of_its_range_is_refused_by_name(ask, problem):
-    with pytest.raises(ValueError, match=problem):
-        ask()
-
-
 @pytest.mark.parametrize("given", [{"success": 0.5}, {"power": 0.5}, {"power": 1, "success": 1}])
 def test_a_budget_names_the_number_that_is_missing(given):
     with pytest.raises(TypeError, match=re.compile("missing|not both")):
