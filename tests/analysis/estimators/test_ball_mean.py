@@ -182,28 +182,6 @@ def test_with_next_to_no_noise_it_is_the_mean_of_the_clipped_records(relation):
         assert np.all((low <= mean) & (mean <= high) & (high - low < 1e-3))
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"records": []}, "records is empty"),
-        ({"records": np.zeros((2, 0))}, "at least one column"),
-        ({"records": np.zeros((2, 2, 2))}, r"records has shape \(2, 2, 2\)"),
-        ({"records": np.array(["a"])}, "records has the type"),
-        ({"radius": 0}, "radius = 0"),
-        ({"radius": 1e200}, "radius"),
-        ({"budget": 1}, "budget = 1"),
-        ({"budget": ny.pure(1)}, "none meets a pure epsilon"),
-        ({"neighboring": "any"}, "neighboring = 'any'"),
-        ({"dataset": "toy@1"}, "give ledger="),
-        ({"ledger": "missing.db"}, "give the dataset="),
-    ],
-)
-def test_a_wrong_argument_is_named(change, words):
-    arguments = {"records": [0.5], "radius": 1, "budget": RHO} | change
-    with pytest.raises((TypeError, ValueError), match=words):
-        ny.estimate.mean(arguments.pop("records"), **arguments)
-
-
 def test_the_relation_of_the_dataset_and_its_rows_are_checked_before_the_charge(tmp_path):
     ledger = ny.Ledger(tmp_path / "ledger.db")
     ledger.create("one@1", protects="person", neighboring="add-remove", cap=1)

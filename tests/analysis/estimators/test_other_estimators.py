@@ -516,60 +516,6 @@ def test_no_content_of_the_data_raises_an_error(make):
         assert np.isfinite(np.asarray(make(data).value)).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: ny.estimate.histogram([1], edges=[0, 1], budget=RHO), "edges has 2"),
-        (lambda: ny.estimate.histogram([1], edges=[0, 2, 1], budget=RHO), "edges must rise"),
-        (lambda: ny.estimate.histogram([1], edges=[0, 1, math.nan], budget=RHO), "edges"),
-        (
-            lambda: ny.estimate.quantile([1], 0, lower=0, upper=1, step=1, budget=RHO),
-            "q = 0 must be between",
-        ),
-        (
-            lambda: ny.estimate.quantile([1], [0.5, 2], lower=0, upper=1, step=1, budget=RHO),
-            "q = 2 must be between",
-        ),
-        (
-            lambda: ny.estimate.quantile([1], [], lower=0, upper=1, step=1, budget=RHO),
-            "q has 0 numbers",
-        ),
-        (
-            lambda: ny.estimate.quantile([1], 0.5, lower=0, upper=1, step=0.3, budget=RHO),
-            "into a whole number of steps",
-        ),
-        (
-            lambda: ny.estimate.quantile([1], 0.5, lower=1, upper=0, step=1, budget=RHO),
-            "must be above lower",
-        ),
-        (
-            lambda: ny.estimate.quantile(
-                [1],
-                0.5,
-                lower=0,
-                upper=1,
-                step=1,
-                budget=RHO,
-                confidence=0.95,
-                neighboring="add-remove",
-            ),
-            "give confidence=None",
-        ),
-        (lambda: ny.estimate.covariance(np.ones((1, 1)), radius=1, budget=RHO), "at least 2"),
-        (lambda: ny.estimate.normal_mean([1] * 9, sigma=1, budget=RHO), "at least"),
-        (lambda: ny.estimate.normal_mean([1] * 99, sigma=1, budget=ny.gdp(0.1)), "too few"),
-        (lambda: ny.estimate.normal_mean([1] * 99, sigma=0, budget=RHO), "sigma = 0"),
-        (
-            lambda: ny.estimate.normal_mean([1] * 999, sigma=1, budget=RHO).interval(0.99999),
-            "confidence must be below",
-        ),
-    ],
-)
-def test_a_wrong_argument_is_named(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
-
-
 @pytest.mark.parametrize("tail", [0.025, 1e-9, 1e-14, 1.7e-16, 1e-20, 1e-40])
 @pytest.mark.parametrize(("k", "n"), [(0, 1000), (10, 1000), (400, 1000), (0, 10**14), (9, 10**9)])
 def test_a_limit_of_a_share_is_exceeded_at_most_as_often_as_stated(k, n, tail):

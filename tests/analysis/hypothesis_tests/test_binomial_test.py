@@ -212,30 +212,6 @@ def test_a_ledger_is_charged_before_the_noise_is_drawn(monkeypatch):
     assert ledger.account("coins@1").left < Fraction(1, 4)
 
 
-BAD = [
-    ("n", {"n": 0}),
-    ("n", {"n": 2.5}),
-    ("n", {"n": 10**10}),
-    ("null", {"null": 0}),
-    ("null", {"null": 1}),
-    ("null", {"null": math.nan}),
-    ("alternative", {"alternative": "more"}),
-    ("budget", {"budget": 1}),
-    ("budget", {"budget": ny.perfect()}),
-    ("budget", {"budget": ny.gdp(1e-6)}),
-    ("budget", {"budget": ny.renyi({2: 0.1})}),
-    ("symmetric", {"budget": ny.from_points([0, 0.1, 1], [0.8, 0.5, 0])}),
-    ("replace-one", {"budget": ny.Laplace(1).subsample(rate=0.1)}),
-]
-
-
-@pytest.mark.parametrize(("name", "changed"), BAD)
-def test_bad_arguments_are_refused_by_name(name, changed):
-    given = {"n": N, "null": "1/2", "alternative": "greater", "budget": ny.gdp(1)} | changed
-    with pytest.raises((TypeError, ValueError), match=name):
-        BinomialTest(**given)
-
-
 @pytest.mark.parametrize("question", [{"truth": 1, "level": 0.05}, {"truth": 0.6, "level": 0}])
 def test_power_refuses_what_is_not_between_0_and_1(question):
     with pytest.raises(ValueError, match="between 0 and 1"):

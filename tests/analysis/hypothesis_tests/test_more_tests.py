@@ -253,26 +253,6 @@ def test_each_test_charges_a_ledger():
         assert ledger.account("d@1").spent >= Fraction(i, 2) * Fraction(999, 1000)
 
 
-REFUSED = [
-    (lambda: ProportionsTest(n=(3,), alternative="less", budget=ny.gdp(1)), "n ="),
-    (lambda: ProportionsTest(n=(3, 0), alternative="less", budget=ny.gdp(1)), "n ="),
-    (lambda: GoodnessOfFitTest([0.5, 0.4], n=9, budget=ny.gdp(1)), "shares"),
-    (lambda: GoodnessOfFitTest(["1"], n=9, budget=ny.gdp(1)), "shares"),
-    (lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.pure(1)), "budget"),
-    (lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9), "simulations"),
-    (lambda: mean_test(9, clip=0), "clip"),
-    (lambda: mean_test(9, null=math.nan), "null"),
-    (lambda: mean_test(9).release([1, 2]), "values"),
-    (lambda: mean_test(9, alternative="up"), "alternative"),
-]
-
-
-@pytest.mark.parametrize(("make", "name"), REFUSED)
-def test_bad_arguments_are_refused_by_name(make, name):
-    with pytest.raises((TypeError, ValueError), match=name):
-        make()
-
-
 # ---- power from simulated releases
 
 
