@@ -155,24 +155,11 @@ def test_the_excess_is_the_logarithm_by_which_a_number_is_missed():
     assert BUDGET.excess_elsewhere(Curve(ny.gdp(0.1))) < 0
 
 
-@pytest.mark.parametrize(
-    ("power", "level"),
-    [
-        (0.25, 0),
-        (0.25, 1),
-        (0.05, 0.05),
-        (0.04, 0.05),
-        (1, 0.05),
-        (0.25, -1),
-        (math.nan, 0.05),
-        (0.25, math.nan),
-        ("x", 0.05),
-        (0.25, None),
-        (True, 0.05),
-        (0.25, 1e-13),
-        (math.inf, 0.05),
-    ],
-)
+BAD = [(0.25, level) for level in (0, 1, -1, math.nan, None, 1e-13)]
+BAD += [(power, 0.05) for power in (0.05, 0.04, 1, math.nan, "x", True, math.inf)]
+
+
+@pytest.mark.parametrize(("power", "level"), BAD)
 def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
     with pytest.raises((ValueError, TypeError), match=r"power|level"):
         ny.at_most(power=power, level=level)

@@ -20,13 +20,16 @@ from neyman import NonPrivate
 from neyman.accounting import NeymanAccountant, from_dp_event, from_pld, to_pld
 
 ADD, REPLACE, SPECIAL = dp_accounting.NeighboringRelation
+Poisson, Truncated = ev.PoissonSampledDpEvent, ev.TruncatedSubsampledGaussianDpEvent
+Repeated, Without = ev.SelfComposedDpEvent, ev.SampledWithoutReplacementDpEvent
+Together, Open = ev.ComposedDpEvent, ev.NonPrivateDpEvent
 RELATION = {ADD: "add-remove", REPLACE: "replace-one"}
 GAUSS = ev.GaussianDpEvent(1.1)
 INTERVAL = 1e-3
 
 SUPPORTED = {
     "nothing": ev.NoOpDpEvent(),
-    "not private": ev.NonPrivateDpEvent(),
+    "not private": Open(),
     "gaussian": GAUSS,
     "gaussian without noise": ev.GaussianDpEvent(0.0),
     "laplace": ev.LaplaceDpEvent(1.7),
@@ -36,21 +39,17 @@ SUPPORTED = {
     "two answers": ev.RandomizedResponseDpEvent(0.7, 2),
     "truthful response": ev.RandomizedResponseDpEvent(0.0, 5),
     "one answer": ev.RandomizedResponseDpEvent(0.5, 1),
-    "poisson gaussian": ev.PoissonSampledDpEvent(0.05, GAUSS),
-    "poisson laplace": ev.PoissonSampledDpEvent(0.1, ev.LaplaceDpEvent(0.8)),
-    "never": ev.PoissonSampledDpEvent(0.0, GAUSS),
-    "always": ev.PoissonSampledDpEvent(1.0, GAUSS),
-    "poisson, no noise": ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(0.0)),
+    "poisson gaussian": Poisson(0.05, GAUSS),
+    "poisson laplace": Poisson(0.1, ev.LaplaceDpEvent(0.8)),
+    "never": Poisson(0.0, GAUSS),
+    "always": Poisson(1.0, GAUSS),
+    "poisson, no noise": Poisson(0.1, ev.GaussianDpEvent(0.0)),
     "mixture": ev.MixtureOfGaussiansDpEvent(1.5, [0.0, 1.0, 2.0], [0.6, 0.3, 0.1]),
-    "self-composed": ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.05, GAUSS), 40),
-    "composed": ev.ComposedDpEvent(
-        [
-            GAUSS,
-            ev.LaplaceDpEvent(2.0),
-            ev.SelfComposedDpEvent(ev.DiscreteLaplaceDpEvent(0.1, 1), 9),
-        ]
+    "self-composed": Repeated(Poisson(0.05, GAUSS), 40),
+    "composed": Together(
+        [GAUSS, ev.LaplaceDpEvent(2.0), Repeated(ev.DiscreteLaplaceDpEvent(0.1, 1), 9)]
     ),
-    "an empty list": ev.ComposedDpEvent([]),
+    "an empty list": Together([]),
 }
 
 
@@ -64,9 +63,7 @@ class TestNeymanAccountant(peer_tests.PrivacyAccountantTest):
 def test_delta_at_infinity_is_the_mass_that_reveals_all():
     for relation in (ADD, REPLACE):
         ours = NeymanAccountant(relation)
-        ours.compose(
-            ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(0)), 2)
-        )
+        ours.compose(Repeated(Poisson(0.1, ev.GaussianDpEvent(0)), 2))
         assert 0.19 <= ours.get_delta(math.inf) <= 0.19 * (1 + 1e-14)
         assert ours.get_epsilon(1) == 0
         ours.compose(GAUSS)
@@ -86,7 +83,7 @@ def test_the_accountant_passes_for_a_peer_and_takes_no_arithmetic_from_it():
 def test_a_rate_may_be_an_array_of_one_number():
     rate = np.array(0.01, np.float32)
     sent, plain = (
-        NeymanAccountant().compose(ev.PoissonSampledDpEvent(one, GAUSS), 10).get_epsilon(1e-5)
+        NeymanAccountant().compose(Poisson(one, GAUSS), 10).get_epsilon(1e-5)
         for one in (rate, float(rate))
     )
     assert sent == plain > 0
@@ -125,10 +122,10 @@ def test_whatever_the_peer_supports_is_supported(name):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("n", "rate", "limit"), [(1000, 0.01, 20), (10, 0.9, 3), (50, 0.5, 50)])
 def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relation):
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
+    event = Truncated(n, rate, limit, 1.0)
     theirs = accountant(relation).compose(event)
     ours = from_dp_event(event, RELATION[relation]).tradeoff()
-    plain = ev.PoissonSampledDpEvent(0.9 * rate * limit / n, GAUSS)
+    plain = Poisson(0.9 * rate * limit / n, GAUSS)
     less = from_dp_event(plain, RELATION[relation]).tradeoff()
     for epsilon in (0.0, 0.3, 2.0):
         delta = ours.delta(epsilon)
@@ -139,7 +136,7 @@ def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relati
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("limit", "count"), [(12, 1), (12, 100), (20, 1), (20, 100)])
 def test_truncated_batches_are_as_tight_as_the_peer_says(limit, count, relation):
-    event = ev.TruncatedSubsampledGaussianDpEvent(1000, 0.01, limit, 1.0)
+    event = Truncated(1000, 0.01, limit, 1.0)
     theirs = PLDAccountant(relation).compose(event, count)
     ours = NeymanAccountant(relation).compose(event, count)
     assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
@@ -273,7 +270,7 @@ def batch_sums(others, rate, limit, value):
 @pytest.mark.parametrize(("rate", "limit"), [(0.9, 3), (0.3, 2), (0.5, 10), (0.2, 1)])
 def test_truncated_batches_never_tell_more_than_their_bound(rate, limit):
     n, y = 10, np.linspace(-24.0, 16.0, 40_001)
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
+    event = Truncated(n, rate, limit, 1.0)
 
     def density(others, value):
         law = batch_sums(others, rate, limit, value)
@@ -314,7 +311,7 @@ def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma,
         below = (mp.fsum(p[:limit]) - edge) * q * moved(1 if relation == "add-remove" else 2)
         above = mp.fsum(p[k] * q * limit / (k + 1) for k in range(limit, n)) + edge * q
         truth = below + above * moved(2)
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, sigma)
+    event = Truncated(n, rate, limit, sigma)
     upper = from_dp_event(event, relation).tradeoff().delta(0).upper
     assert truth <= upper <= truth * (1 + 1e-7)
 
@@ -323,7 +320,7 @@ def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma,
     ("n", "rate", "limit"), [(6, 0.3, 2), (6, 0.9, 1), (5, 1.0, 3), (5, 0.4, 9)]
 )
 def test_truncated_batches_without_noise_tell_who_is_in_them(n, rate, limit):
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 0.0)
+    event = Truncated(n, rate, limit, 0.0)
     p = [float(binomial(n - 1, k, rate)) for k in range(n)]
     used = math.fsum(m * rate * min(1, limit / (k + 1)) for k, m in enumerate(p))
     delta = from_dp_event(event, "replace-one").tradeoff().delta(0.5)
@@ -359,7 +356,7 @@ def test_tails_of_the_batch_size_are_certified(n, rate):
 
     spread = math.sqrt(n * rate * (1 - rate))
     for limit in (math.ceil(n * rate + z * spread) for z in (0.1, 1, 3)):
-        event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 0.0)
+        event = Truncated(n, rate, limit, 0.0)
         delta = from_dp_event(event, "replace-one").tradeoff().delta(0.5)
         with mp.workdps(40):
             missed = tail(limit, n - 1) - mp.mpf(limit) / n / rate * tail(limit + 1, n)
@@ -369,7 +366,7 @@ def test_tails_of_the_batch_size_are_certified(n, rate):
 
 
 def test_a_batch_that_is_never_full_is_poisson():
-    event = ev.TruncatedSubsampledGaussianDpEvent(100, 0.01, 60, 1.0)
+    event = Truncated(100, 0.01, 60, 1.0)
     plain = ny.Gaussian(1).subsample(rate=0.01).tradeoff().epsilon(1e-6)
     epsilon = from_dp_event(event).tradeoff().epsilon(1e-6)
     assert epsilon.upper == pytest.approx(plain.upper, rel=1e-9)
@@ -379,14 +376,14 @@ REFUSED = {
     "UnsupportedDpEvent": ev.UnsupportedDpEvent(),
     "SampledWithReplacementDpEvent": ev.SampledWithReplacementDpEvent(100, 5, GAUSS),
     "SingleEpochTreeAggregationDpEvent": ev.SingleEpochTreeAggregationDpEvent(1.0, 8),
-    "RepeatAndSelectDpEvent": ev.RepeatAndSelectDpEvent(ev.NonPrivateDpEvent(), 2.0, 1.0),
+    "RepeatAndSelectDpEvent": ev.RepeatAndSelectDpEvent(Open(), 2.0, 1.0),
     "ZCDpEvent": ev.ZCDpEvent(0.1),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_certified_loss_is_refused_by_name(name):
-    for event in (REFUSED[name], ev.ComposedDpEvent([GAUSS, REFUSED[name]])):
+    for event in (REFUSED[name], Together([GAUSS, REFUSED[name]])):
         with pytest.raises(ValueError, match=name):
             from_dp_event(event)
         assert not NeymanAccountant().supports(event)
@@ -399,43 +396,15 @@ def test_what_has_no_certified_loss_is_refused_by_name(name):
     [
         (ev.RandomizedResponseDpEvent(0.5, 3), "add-remove", "replace-one"),
         (SUPPORTED["mixture"], "replace-one", "add-remove"),
-        (ev.SampledWithoutReplacementDpEvent(100, 5, GAUSS), "add-remove", "replace-one"),
-        (ev.PoissonSampledDpEvent(0.1, SUPPORTED["discrete laplace"]), "replace-one", "proven"),
-        (ev.PoissonSampledDpEvent(0.1, SUPPORTED["two answers"]), "replace-one", "add-remove"),
+        (Without(100, 5, GAUSS), "add-remove", "replace-one"),
+        (Poisson(0.1, SUPPORTED["discrete laplace"]), "replace-one", "proven"),
+        (Poisson(0.1, SUPPORTED["two answers"]), "replace-one", "add-remove"),
         (GAUSS, "special", "neighboring"),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                4, 2, ev.SampledWithoutReplacementDpEvent(50, 1, GAUSS)
-            ),
-            "replace-one",
-            "needs 50 records",
-        ),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                4, 2, ev.SampledWithoutReplacementDpEvent(50, 1, ev.NonPrivateDpEvent())
-            ),
-            "replace-one",
-            "needs 50 records",
-        ),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                9, 2, ev.ComposedDpEvent([GAUSS, ev.SampledWithoutReplacementDpEvent(3, 1, GAUSS)])
-            ),
-            "replace-one",
-            "needs 3 records",
-        ),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                9, 2, ev.TruncatedSubsampledGaussianDpEvent(7, 0.1, 5, 1.0)
-            ),
-            "replace-one",
-            "needs 7 records",
-        ),
-        (
-            ev.PoissonSampledDpEvent(0.5, ev.TruncatedSubsampledGaussianDpEvent(7, 0.1, 5, 1.0)),
-            "add-remove",
-            "no fixed size",
-        ),
+        (Without(4, 2, Without(50, 1, GAUSS)), "replace-one", "needs 50 records"),
+        (Without(4, 2, Without(50, 1, Open())), "replace-one", "needs 50 records"),
+        (Without(9, 2, Together([GAUSS, Without(3, 1, GAUSS)])), "replace-one", "needs 3 records"),
+        (Without(9, 2, Truncated(7, 0.1, 5, 1.0)), "replace-one", "needs 7 records"),
+        (Poisson(0.5, Truncated(7, 0.1, 5, 1.0)), "add-remove", "no fixed size"),
     ],
 )
 def test_events_and_relations_that_do_not_go_together_are_refused(event, neighboring, said):
@@ -450,19 +419,14 @@ def test_events_and_relations_that_do_not_go_together_are_refused(event, neighbo
         (ev.GaussianDpEvent(math.nan), "noise_multiplier = nan"),
         (ev.LaplaceDpEvent(math.inf), "noise_multiplier = inf"),
         (ev.DiscreteLaplaceDpEvent(0.0, 1), "noise_parameter = 0.0"),
-        (ev.PoissonSampledDpEvent(1.2, GAUSS), "sampling_probability = 1.2"),
-        (ev.SelfComposedDpEvent(GAUSS, -1), "count = -1"),
+        (Poisson(1.2, GAUSS), "sampling_probability = 1.2"),
+        (Repeated(GAUSS, -1), "count = -1"),
         (ev.MixtureOfGaussiansDpEvent(1.0, [1.0], [0.5]), "probabilities"),
-        (ev.TruncatedSubsampledGaussianDpEvent(0, 0.1, 5, 1.0), "dataset_size = 0"),
-        (ev.TruncatedSubsampledGaussianDpEvent(10**400, 0.1, 5, 1.0), "dataset_size = 1"),
-        (ev.PoissonSampledDpEvent(5e-324, GAUSS), "sampling_probability = 5e-324"),
-        (ev.PoissonSampledDpEvent(1e-200, ev.PoissonSampledDpEvent(1e-200, GAUSS)), "rate = "),
-        (
-            ev.PoissonSampledDpEvent(
-                1e-200, ev.PoissonSampledDpEvent(1e-200, ev.NonPrivateDpEvent())
-            ),
-            "rate = ",
-        ),
+        (Truncated(0, 0.1, 5, 1.0), "dataset_size = 0"),
+        (Truncated(10**400, 0.1, 5, 1.0), "dataset_size = 1"),
+        (Poisson(5e-324, GAUSS), "sampling_probability = 5e-324"),
+        (Poisson(1e-200, Poisson(1e-200, GAUSS)), "rate = "),
+        (Poisson(1e-200, Poisson(1e-200, Open())), "rate = "),
     ],
 )
 def test_parameters_out_of_range_are_named(event, said):
@@ -478,15 +442,15 @@ def test_only_events_are_read():
 def test_replacing_moves_twice_as_far():
     assert from_dp_event(GAUSS, "replace-one") == ny.Gaussian(1.1, 2)
     assert from_dp_event(ev.LaplaceDpEvent(2.0), "replace-one") == ny.Laplace(2.0, 2)
-    fixed = from_dp_event(ev.SampledWithoutReplacementDpEvent(100, 5, GAUSS), "replace-one")
+    fixed = from_dp_event(Without(100, 5, GAUSS), "replace-one")
     assert fixed == ny.Gaussian(1.1, 2).subsample(size=5, population=100)
-    poisson = from_dp_event(ev.PoissonSampledDpEvent(0.1, GAUSS), "replace-one")
+    poisson = from_dp_event(Poisson(0.1, GAUSS), "replace-one")
     assert poisson.neighboring == "replace-one"
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 def test_a_poisson_sample_of_a_poisson_sample_is_one(relation):
-    event = ev.PoissonSampledDpEvent(0.5, ev.PoissonSampledDpEvent(0.25, GAUSS))
+    event = Poisson(0.5, Poisson(0.25, GAUSS))
     result = from_dp_event(event, relation)
     assert result == ny.Gaussian(1.1).subsample(rate=0.125, neighboring=relation)
     sampled = ny.Gaussian(1.1).subsample(rate=0.25, neighboring=relation)
@@ -494,24 +458,22 @@ def test_a_poisson_sample_of_a_poisson_sample_is_one(relation):
 
 
 def test_rates_multiply_where_all_is_revealed():
-    revealed = ev.PoissonSampledDpEvent(0.5, ev.NonPrivateDpEvent())
-    event = ev.SampledWithoutReplacementDpEvent(10, 5, revealed)
+    revealed = Poisson(0.5, Open())
+    event = Without(10, 5, revealed)
     delta = from_dp_event(event, "replace-one").tradeoff().delta(1.0)
     assert delta.lower <= 0.25 <= delta.upper < 0.2500001
-    nested = ev.SampledWithoutReplacementDpEvent(
-        10, 5, ev.SampledWithoutReplacementDpEvent(5, 1, ev.NonPrivateDpEvent())
-    )
+    nested = Without(10, 5, Without(5, 1, Open()))
     assert from_dp_event(nested, "replace-one").rate == pytest.approx(0.1)
 
 
 def test_more_is_supported_than_the_peer_supports():
     for inner in (
-        ev.SelfComposedDpEvent(GAUSS, 3),
-        ev.ComposedDpEvent([GAUSS, ev.LaplaceDpEvent(1.0)]),
+        Repeated(GAUSS, 3),
+        Together([GAUSS, ev.LaplaceDpEvent(1.0)]),
         ev.DiscreteLaplaceDpEvent(0.5, 2),
-        ev.PoissonSampledDpEvent(0.5, GAUSS),
+        Poisson(0.5, GAUSS),
     ):
-        curve = from_dp_event(ev.PoissonSampledDpEvent(0.1, inner)).tradeoff()
+        curve = from_dp_event(Poisson(0.1, inner)).tradeoff()
         total = from_dp_event(inner).tradeoff()
         assert curve.delta(0.2).upper < total.delta(0.2).lower
 
@@ -521,19 +483,19 @@ def test_more_is_supported_than_the_peer_supports():
 
 def test_the_accountant_adds_up_and_answers_with_the_safe_end():
     """As the mechanism that was composed; its ledger is the peer's own."""
-    step = ev.PoissonSampledDpEvent(0.02, GAUSS)
+    step = Poisson(0.02, GAUSS)
     a = NeymanAccountant().compose(step, 300).compose(ev.LaplaceDpEvent(5.0))
     assert a.mechanism == ny.Gaussian(1.1).subsample(rate=0.02) * 300 + ny.Laplace(5.0)
     f = a.mechanism.tradeoff()
     assert a.get_epsilon(1e-6) == f.epsilon(1e-6).upper
     assert a.get_delta(1.0) == pytest.approx(f.delta(1.0).upper, rel=1e-8)
     assert a.get_epsilon(1e-30) == pytest.approx(f.epsilon(1e-30).upper, rel=1e-8)
-    assert isinstance(a.ledger, ev.ComposedDpEvent)
+    assert isinstance(a.ledger, Together)
     assert NeymanAccountant().get_epsilon(1e-6) == 0
     assert a.get_epsilon(1.0) == 0
     with pytest.raises(ValueError, match=r"target_delta = 1\.5"):
         a.get_epsilon(1.5)
-    assert NeymanAccountant().compose(ev.NonPrivateDpEvent()).get_epsilon(1e-6) == math.inf
+    assert NeymanAccountant().compose(Open()).get_epsilon(1e-6) == math.inf
 
 
 def test_the_relation_decides():
@@ -548,9 +510,7 @@ def test_their_calibration_finds_a_noise_that_keeps_the_promise():
     target = ny.approximate(2.0, 1e-6)
 
     def event(sigma):
-        return ev.SelfComposedDpEvent(
-            ev.PoissonSampledDpEvent(0.01, ev.GaussianDpEvent(sigma)), 2_000
-        )
+        return Repeated(Poisson(0.01, ev.GaussianDpEvent(sigma)), 2_000)
 
     sigma = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant, event, 2.0, 1e-6, dp_accounting.ExplicitBracketInterval(0.3, 10.0)
@@ -568,17 +528,17 @@ def test_their_calibration_starts_at_no_noise_at_all():
     assert ny.Gaussian(sigma - 2e-4).tradeoff().epsilon(1e-5).lower > 1.0
 
     def truncated(sigma):
-        return ev.TruncatedSubsampledGaussianDpEvent(50, 0.1, 8, sigma)
+        return Truncated(50, 0.1, 8, sigma)
 
     sigma = dp_accounting.calibrate_dp_mechanism(NeymanAccountant, truncated, 1.0, 1e-5, tol=1e-2)
     assert from_dp_event(truncated(sigma)).tradeoff().epsilon(1e-5).upper <= 1.0
 
 
 def test_their_calibration_counts_steps():
-    step = ev.PoissonSampledDpEvent(0.01, GAUSS)
+    step = Poisson(0.01, GAUSS)
     steps = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant,
-        lambda n: ev.SelfComposedDpEvent(step, n),
+        lambda n: Repeated(step, n),
         1.0,
         1e-6,
         dp_accounting.ExplicitBracketInterval(1, 5_000),

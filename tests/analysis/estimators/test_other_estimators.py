@@ -18,13 +18,7 @@ from scipy import stats
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.analysis.estimators import (
-    density,
-    grid_quantile,
-    normal_noise,
-    second_moments,
-    unbounded_mean,
-)
+from neyman.analysis.estimators import density, grid_quantile, second_moments, unbounded_mean
 from neyman.mechanisms import Grid
 from neyman.noise import SecureBits, draw_sorted_quantile
 from neyman.noise.quantile_draw import _rings, runs
@@ -34,6 +28,15 @@ pytestmark = pytest.mark.needs("release")
 RHO = ny.zcdp("1/2")
 MESS = [None, "x", 0.5, float("nan"), float("inf"), -float("inf"), 10**400, object(), 1e308, -3, 2]
 FALSE_ALARM = 1e-6  # of each coverage test below
+
+
+PURE = ny.pure(1)
+
+
+def quantile(values, q, ends, budget=PURE, **more):
+    lower, upper, step = ends
+    given = {"lower": lower, "upper": upper, "step": step, "budget": budget}
+    return ny.estimate.quantile(values, q, **given, **more)
 
 
 @pytest.mark.parametrize("centered", [True, False])
@@ -99,15 +102,6 @@ def test_second_moments_are_exact_integers():
     assert (total == units.sum(axis=0)).all()
 
 
-def test_off_diagonal_noise_has_half_the_variance_and_is_symmetric():
-    """False-alarm rate below 1e-6: 2,000 draws of each of six entries, five and a half sigmas."""
-    bits = SecureBits()
-    draws = np.array([normal_noise.symmetric_noise(F(10**6), 3, bits) for _ in range(2000)])
-    assert (draws == draws.transpose(0, 2, 1)).all()
-    ratio = (draws.astype(float) ** 2).mean(axis=0) / 1e6
-    assert np.abs(ratio / np.where(np.eye(3) == 1, 1.0, 0.5) - 1).max() < 5.5 * math.sqrt(2 / 2000)
-
-
 @settings(max_examples=200)
 @given(
     st.lists(st.integers(0, 12), max_size=12),
@@ -147,20 +141,11 @@ def test_quantiles_follow_the_law_of_the_exponential_mechanism():
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 def test_a_quantile_meets_its_budget_and_states_its_rate(relation):
     for budget in (ny.pure(1), RHO, ny.gdp(1), ny.approximate(1, 1e-6)):
-        estimate = ny.estimate.quantile(
-            [1, 2, 3],
-            "3/4",
-            lower=0,
-            upper=4,
-            step="1/2",
-            budget=budget,
-            confidence=None,
-            neighboring=relation,
+        estimate = quantile(
+            [1, 2, 3], "3/4", (0, 4, "1/2"), budget=budget, confidence=None, neighboring=relation
         )
         assert budget.admits(estimate.mechanism)
-    assert ny.estimate.quantile(
-        [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=None
-    ).mechanism.rate == F(1, 2)
+    assert quantile([1, 2], "1/2", (0, 4, 1), confidence=None).mechanism.rate == F(1, 2)
 
 
 @pytest.mark.parametrize("law", ["continuous", "ties"])
@@ -173,9 +158,7 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
         values, truth = (
             (values, 0.6744897501960817) if law == "continuous" else (np.rint(values), 1)
         )
-        estimate = ny.estimate.quantile(
-            values, "3/4", lower=-10, upper=10, step="1/100", budget=ny.zcdp(2), confidence="1/2"
-        )
+        estimate = quantile(values, "3/4", (-10, 10, "1/100"), budget=ny.zcdp(2), confidence="1/2")
         low, high = estimate.interval("1/2")
         misses += not low <= truth <= high
         widths.append(high - low)
@@ -188,9 +171,7 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
 )
 def test_the_stated_error_of_a_quantile_is_that_of_the_enumerated_draw(n, q, epsilon):
     values, top = (np.arange(n) + 1) * 4000, (n + 1) * 4000
-    estimate = ny.estimate.quantile(
-        values, q, lower=0, upper=top, step=1, budget=ny.pure(epsilon), neighboring="replace-one"
-    )
+    estimate = quantile(values, q, (0, top, 1), budget=ny.pure(epsilon), neighboring="replace-one")
     grid = np.arange(top + 1)
     fewer, most = (np.searchsorted(values, grid, side) for side in ("left", "right"))
     ranks = np.maximum(0, np.maximum(fewer - float(q * n), float(q * n) - most))
@@ -242,9 +223,7 @@ def test_ends_of_a_quantile_are_the_last_ranks_that_few_records_reach(n, c, q):
 
 def test_few_records_have_an_infinite_end_and_no_draw_for_it():
     for confidence in (0.95, None):
-        estimate = ny.estimate.quantile(
-            [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=confidence
-        )
+        estimate = quantile([1, 2], "1/2", (0, 4, 1), confidence=confidence)
         assert estimate.mechanism == ny.InverseSensitivity("1/2")
         if confidence:
             assert estimate.interval() == (-math.inf, math.inf)
@@ -254,10 +233,7 @@ def test_few_records_have_an_infinite_end_and_no_draw_for_it():
 
 
 def test_an_end_that_few_records_leave_infinite_gives_its_share_to_the_other_draws():
-    estimate = ny.estimate.quantile(
-        np.arange(300) % 100, "9/10", lower=0, upper=120, step="1/10", budget=ny.pure(1),
-        confidence=0.95,
-    )  # fmt: skip
+    estimate = quantile(np.arange(300) % 100, "9/10", (0, 120, "1/10"), confidence=0.95)
     assert estimate.mechanism == ny.InverseSensitivity("1/4", draws=2)
     assert estimate.interval()[1] == math.inf
     assert len(estimate.receipt["result"]["points"]) == 3
@@ -267,9 +243,7 @@ def test_several_quantiles_rise_with_their_levels_and_share_the_budget():
     values, crossed = np.arange(40), 0
     levels = ["3/4", 0.25, F(1, 2), "1/2"]
     for _ in range(50):
-        estimate = ny.estimate.quantile(
-            values, levels, lower=0, upper=40, step=1, budget=ny.pure(1)
-        )
+        estimate = quantile(values, levels, (0, 40, 1))
         high, low, one, other = estimate.value.tolist()
         assert low <= one <= other <= high
         points = [float(own[0]) for own in estimate.receipt["result"]["points"]]
@@ -279,7 +253,7 @@ def test_several_quantiles_rise_with_their_levels_and_share_the_budget():
     assert estimate.mechanism == ny.InverseSensitivity("1/8", draws=4)
     assert np.isnan(estimate.standard_error).all()
     assert estimate.gap is None
-    one = ny.estimate.quantile(values, ["1/2"], lower=0, upper=40, step=1, budget=ny.pure(1))
+    one = quantile(values, ["1/2"], (0, 40, 1))
     assert (one.value.shape, one.mechanism.rate) == ((1,), F(1, 2))
 
 
@@ -288,10 +262,13 @@ def test_intervals_of_several_quantiles_cover_each_one():
     random, repeats, misses = np.random.default_rng(5), 25, np.zeros(3)
     truth = np.array([-0.6744897501960817, 0.0, 0.6744897501960817])
     for _ in range(repeats):
-        estimate = ny.estimate.quantile(
-            random.normal(size=800), ["1/4", "1/2", "3/4"], lower=-10, upper=10, step="1/100",
-            budget=ny.zcdp(4), confidence="1/2",
-        )  # fmt: skip
+        estimate = quantile(
+            random.normal(size=800),
+            ["1/4", "1/2", "3/4"],
+            (-10, 10, "1/100"),
+            budget=ny.zcdp(4),
+            confidence="1/2",
+        )
         low, high = estimate.interval("1/2")
         misses += ~((low <= truth) & (truth <= high))
         assert (high - low).max() < 4
@@ -340,9 +317,7 @@ def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
     laws, plans = {}, set()
     for table in tables:
         calls.clear()
-        estimate = ny.estimate.quantile(
-            list(table), levels, lower=0, upper=3, step=1, budget=ny.pure(1), neighboring=relation
-        )
+        estimate = quantile(list(table), levels, (0, 3, 1), neighboring=relation)
         plans.add(tuple(calls))
         laws[table] = _law(table, (0, 3), calls)
     assert len(plans) == 1
@@ -386,15 +361,7 @@ def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
     near = grid_quantile._reference_error(n, F(1, 2), points, rate)
     # The gaps at the ends of the grid are half as wide as the reference takes them to be.
     assert exact <= near**2 <= exact * 1.6
-    estimate = ny.estimate.quantile(
-        np.zeros(1001),
-        "1/2",
-        lower=0,
-        upper=1,
-        step="1/1000000",
-        budget=ny.pure(1),
-        confidence=None,
-    )
+    estimate = quantile(np.zeros(1001), "1/2", (0, 1, "1/1000000"), confidence=None)
     assert 1 < estimate.gap < 10
 
 
@@ -504,7 +471,7 @@ def test_the_clipping_bound_of_a_normal_mean_is_that_of_its_proof():
     "make",
     [
         lambda data: ny.estimate.histogram(data, edges=[0, 1, 2], budget=RHO),
-        lambda data: ny.estimate.quantile(data, "1/2", lower=0, upper=1, step="1/4", budget=RHO),
+        lambda data: quantile(data, "1/2", (0, 1, "1/4"), budget=RHO),
         lambda data: ny.estimate.normal_mean(data, sigma=1, budget=RHO),
         lambda data: ny.estimate.covariance(
             [[x, 1.0] for x in data], radius=1, budget=RHO, dimension=2
@@ -527,16 +494,7 @@ def test_a_full_ledger_draws_no_quantile(monkeypatch):
     calls = []
     monkeypatch.setattr(grid_quantile, "draw_sorted_quantile", lambda *_: calls.append(1))
     with pytest.raises(Exception, match="asked for"):
-        ny.estimate.quantile(
-            [1, 2],
-            0.5,
-            lower=0,
-            upper=4,
-            step=1,
-            budget=RHO,
-            ledger=ny.throwaway("1/100"),
-            dataset="toy@1",
-        )
+        quantile([1, 2], 0.5, (0, 4, 1), budget=RHO, ledger=ny.throwaway("1/100"), dataset="toy@1")
     assert not calls
 
 
