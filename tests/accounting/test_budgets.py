@@ -155,16 +155,6 @@ def test_the_excess_is_the_logarithm_by_which_a_number_is_missed():
     assert BUDGET.excess_elsewhere(Curve(ny.gdp(0.1))) < 0
 
 
-BAD = [(0.25, level) for level in (0, 1, -1, math.nan, None, 1e-13)]
-BAD += [(power, 0.05) for power in (0.05, 0.04, 1, math.nan, "x", True, math.inf)]
-
-
-@pytest.mark.parametrize(("power", "level"), BAD)
-def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
-    with pytest.raises((ValueError, TypeError), match=r"power|level"):
-        ny.at_most(power=power, level=level)
-
-
 def test_the_least_level_makes_sense():
     assert ny.at_most(power=0.25, level="1e-12").level == F(1, 10**12)
 
@@ -221,12 +211,6 @@ def test_exact_calibration_returns_a_decimal_of_so_many_digits():
         assert sigma == F(round(sigma * 10 ** (digits - 1)), 10 ** (digits - 1)), text
 
 
-@pytest.mark.parametrize("digits", [0, 1, -3, 2.0, "5", None])
-def test_too_few_digits_are_refused_by_name(digits):
-    with pytest.raises((ValueError, TypeError), match="digits"):
-        calibrate_exact(ny.Gaussian, ny.gdp(0.37), digits=digits)
-
-
 @pytest.mark.parametrize("digits", [15, 16, 17, 40])
 def test_more_digits_than_a_float_has_end_too(digits):
     calls = iter(range(1000))  # a search that goes on and on runs out of them
@@ -254,21 +238,6 @@ def test_a_calibration_of_training_asks_ten_mechanisms():
     sigma = ny.calibrate(make, ny.approximate(1, 1e-6))
     assert sigma == pytest.approx(4.302106466, rel=1e-9)
     assert len(asked) <= 10
-
-
-def test_a_target_that_cannot_be_met_says_so():
-    with pytest.raises(ValueError, match="parameter"):
-        ny.calibrate(ny.Gaussian, ny.pure(1))
-    with pytest.raises(ValueError, match="parameter"):
-        ny.calibrate(ny.Gaussian, ny.perfect())
-    with pytest.raises(ValueError, match="parameter"):
-        ny.calibrate(lambda x: ny.Gaussian(1), ny.gdp(2))
-
-
-@pytest.mark.parametrize("budget", [3, None, "gdp"])
-def test_a_target_that_is_no_budget_is_refused_by_name(budget):
-    with pytest.raises(TypeError, match="budget"):
-        ny.calibrate(ny.Gaussian, budget)
 
 
 # What the ledger is charged
@@ -323,20 +292,6 @@ def test_gaussian_charges_are_never_below_the_exact_parameter():
         assert charge(m, "renyi:3")[0] >= 3 * rho
 
 
-@pytest.mark.parametrize(
-    "currency",
-    ["euro", "", "renyi", "renyi:", "renyi:0.5", "renyi:nan", "zcdp:2", None, 3, b"zcdp", ["zcdp"]],
-)
-def test_an_unknown_currency_is_refused_by_name(currency):
-    with pytest.raises((ValueError, TypeError), match="currency"):
-        charge(ny.Gaussian(1), currency)
-
-
-def test_what_no_amount_pays_for_is_refused():
-    with pytest.raises(ValueError, match="currency"):
-        charge(ny.Gaussian(1), "pure")
-
-
 def test_a_number_of_steps_is_calibrated_in_whole_numbers():
     assert ny.calibrate(lambda n: ny.Gaussian(20) * n, ny.zcdp("0.1"), whole=True) == 80
     parameter = ny.calibrate(ny.Gaussian, ny.gdp(0.3), whole=True)
@@ -345,13 +300,6 @@ def test_a_number_of_steps_is_calibrated_in_whole_numbers():
     steps = ny.calibrate(lambda n: train * n, ny.approximate(1, 1e-5), whole=True)
     assert (train * int(steps)).tradeoff().delta(1).upper <= 1e-5
     assert (train * (int(steps) + 1)).tradeoff().delta(1).upper > 1e-5
-    with pytest.raises(ValueError, match="whole number"):
-        ny.calibrate(lambda n: ny.RandomizedResponse(1), ny.pure(2), whole=True)
-
-
-def test_a_rate_that_may_be_one_says_so():
-    with pytest.raises(ValueError, match="to 1: the end"):
-        ny.calibrate(lambda q: ny.Gaussian(100).subsample(rate=q), ny.approximate(5, 1e-5))
 
 
 # ---- warnings

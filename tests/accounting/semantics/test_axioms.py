@@ -198,10 +198,3 @@ def test_a_search_repeats_and_another_generator_gives_another_one():
 
     assert satisfied() == satisfied()
     assert len({satisfied(), *map(satisfied, range(6))}) > 1
-
-
-def test_a_text_has_the_matrices_or_says_that_nothing_is_proven():
-    none = post_processing(approximate(2, 0), channels=100)
-    assert repr(none).startswith("<post-processing: no counterexample among 100 channels, ")
-    assert repr(none).endswith("checks, no proof>")
-    assert "after this" in repr(post_processing(blank))

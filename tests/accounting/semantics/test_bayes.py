@@ -190,23 +190,23 @@ def check(world, guarantee, attacker, both=False):
 laws_of = settings(max_examples=25)
 
 
-@laws_of
-@given(worlds(), st.sampled_from(ATTACKERS))
-def test_no_world_exceeds_the_bound_of_the_mechanisms_own_curve(world, attacker):
-    check(world, world.curve(), attacker)
-
-
-@laws_of
-@given(worlds(), st.sampled_from(ATTACKERS))
-def test_no_world_exceeds_the_bound_of_its_rho(world, attacker):
-    check(world, ny.zcdp(world.rho()), attacker)
-
-
-@laws_of
-@given(worlds(), st.sampled_from(ATTACKERS))
-def test_no_world_exceeds_the_bound_of_its_divergences(world, attacker):
+def divergences_of(world, attacker):
     orders = ORDERS[1:] if attacker == "true-record" else ORDERS
-    check(world, renyi({a: world.divergence(a) for a in orders[:4]}), attacker)
+    return renyi({a: world.divergence(a) for a in orders[:4]})
+
+
+GUARANTEES = {
+    "curve": lambda world, attacker: world.curve(),
+    "rho": lambda world, attacker: ny.zcdp(world.rho()),
+    "divergences": divergences_of,
+}
+
+
+@pytest.mark.parametrize("kind", GUARANTEES)
+@laws_of
+@given(worlds(), st.sampled_from(ATTACKERS))
+def test_no_world_exceeds_the_bound_of_a_guarantee_that_its_mechanism_has(kind, world, attacker):
+    check(world, GUARANTEES[kind](world, attacker), attacker)
 
 
 @laws_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman import best_test
-from neyman.accounting.semantics.best_test import BestTest, experiment
+from neyman.accounting.semantics.best_test import experiment
 
 LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
 
@@ -112,13 +112,6 @@ def test_a_discrete_laplace_answer_is_tested_by_its_size():
     assert str(test) == f"say yes to: at least 1 (with probability {float(test.tie):.6g})"
 
 
-def test_a_large_output_is_said_in_few_words():
-    text = str(experiment(ny.DiscreteGaussian(10)).best_test(0.05))
-    assert text.startswith("say yes to: 16 (with probability 0.")
-    assert text.count(",") == 4
-    assert "17, 18, ..., at least" in text
-
-
 def test_nothing_moves_nothing_is_found():
     assert experiment(ny.DiscreteLaplace(1, sensitivity=0)).best_test("0.1").power == F(1, 10)
 
@@ -132,16 +125,12 @@ def test_nothing_moves_nothing_is_found():
         (lambda: best_test([1], [1], 0.5, outcomes=["a", "b"]), "names"),
         (lambda: experiment(ny.DiscreteGaussian(1, [(1, 1)])), "one number"),
         (lambda: experiment(ny.DiscreteGaussian(10**5)), "larger units"),
+        (lambda: experiment(ny.Gaussian(1)), r"tradeoff\(\).power"),
     ],
 )
 def test_refusals_say_what_is_wrong(call, says):
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises((TypeError, ValueError), match=says):
         call()
-
-
-def test_other_mechanisms_are_refused_with_what_to_do():
-    with pytest.raises(TypeError, match=r"tradeoff\(\).power"):
-        experiment(ny.Gaussian(1))
 
 
 # ---- an attacker who knows only a distribution over everyone else -----------------------------
@@ -178,9 +167,3 @@ def test_correlated_others_help_beyond_the_curve():
     level = F(1, 20)
     assert float(best_test(*known, level).power) == pytest.approx(1 / 12, abs=1e-12)
     assert best_test(*family, level).power > F(9, 10)
-
-
-def test_only_what_is_certain_has_no_probability_beside_it():
-    yes = (F(1), F(1, 2), F(0))
-    test = BestTest(("a", "b", "c"), F(2), yes[1], yes, F(1, 20), F(1, 4))
-    assert str(test) == "say yes to: b (with probability 0.5), a"

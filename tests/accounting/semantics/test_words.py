@@ -2,9 +2,7 @@
 
 import math
 import re
-import runpy
 from fractions import Fraction
-from pathlib import Path
 
 import mpmath
 import pytest
@@ -272,17 +270,3 @@ def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
         assert shown >= decimal(chance)
     else:
         assert chance == 0
-
-
-# ---- the page for policy makers
-
-
-ROOT = Path(__file__).parents[3]
-EXAMPLE = runpy.run_path(str(ROOT / "examples" / "semantics.py"))
-PAGE = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
-BLOCKS = [block.strip("\n") for block in PAGE.split("```text")[1:]]
-BLOCKS = [block.split("\n```")[0] for block in BLOCKS]
-
-
-def test_the_page_shows_nothing_else():
-    assert len(BLOCKS) == len(EXAMPLE["SECTIONS"])
