@@ -6,12 +6,11 @@ import math
 from itertools import pairwise
 
 import mpmath
+import numpy as np
 import pytest
+from scipy.special import ndtri
 
 import neyman as ny
-from neyman import CanonicalNoise
-from neyman.accounting import compare_noise as room
-from neyman.accounting.compare_noise import alike, error_of
 
 mpmath.mp.dps = 40
 LEVELS = (0.05, 0.001, 1e-9)
@@ -51,51 +50,51 @@ def agrees_about(result, variance, mean, tails):
         assert float(bound.lower) <= wanted <= float(bound.upper)
 
 
-@pytest.mark.parametrize("sigma", ["0.3", "1", "4.2308", "30"])
-def test_the_discrete_gaussian_by_its_sums(sigma):
-    """Moments and tails hold the distribution summed in forty digits."""
-    s = mpmath.mpf(sigma)
-    reach = int(15 * s) + 60
-    wanted = summed(lambda k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s * s)), reach)
-    agrees(error_of(ny.DiscreteGaussian(sigma), LEVELS), *wanted)
+def error_of(kind, budget, tails=LEVELS):
+    """The error of the noise of a kind that meets a budget, and its scale."""
+    (row,) = ny.alike(budget, kinds=[kind], tails=tails).kinds
+    return row, mpmath.mpf(row.scale)
 
 
-@pytest.mark.parametrize("scale", ["0.1", "1", "21.866"])
-def test_the_discrete_laplace_by_its_sums(scale):
-    """The same for the geometric mechanism, also where it hardly ever adds anything."""
-    b = mpmath.mpf(scale)
-    wanted = summed(lambda k: mpmath.exp(-k / b), int(100 * b) + 60)
-    agrees(error_of(ny.DiscreteLaplace(scale), LEVELS), *wanted)
+@pytest.mark.parametrize("rho", ["5.5", "1/2", "1/36", "1/1800"])
+def test_the_discrete_gaussian_by_its_sums(rho):
+    row, s = error_of("discrete Gaussian", ny.zcdp(rho))
+    wanted = summed(lambda k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s * s)), int(15 * s) + 60)
+    agrees(row, *wanted)
+
+
+@pytest.mark.parametrize("epsilon", [10, 1, "0.0457"])
+def test_the_discrete_laplace_by_its_sums(epsilon):
+    row, b = error_of("discrete Laplace", ny.pure(epsilon))
+    agrees(row, *summed(lambda k: mpmath.exp(-k / b), int(100 * b) + 60))
 
 
 def test_continuous_noise_by_its_formulas():
-    """Laplace: 2 b^2, b, b ln(1/p). Gaussian: s^2, s sqrt(2/pi), s times a quantile."""
-    b, s = mpmath.mpf("1.5"), mpmath.mpf("2.5")
-    tails = [b * mpmath.log(1 / mpmath.mpf(p)) for p in LEVELS]
-    agrees(error_of(ny.Laplace(1.5), LEVELS), 2 * b * b, b, tails, 1e-13)
+    row, b = error_of("Laplace", ny.pure("2/3"))
+    agrees(row, 2 * b * b, b, [b * mpmath.log(1 / mpmath.mpf(p)) for p in LEVELS], 1e-13)
+    row, s = error_of("Gaussian", ny.gdp("0.4"))
     tails = [s * mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(p)) for p in LEVELS]
-    mean = s * mpmath.sqrt(2 / mpmath.pi)
-    agrees(error_of(ny.Gaussian(2.5), LEVELS), s * s, mean, tails, 1e-13)
+    agrees(row, s * s, s * mpmath.sqrt(2 / mpmath.pi), tails, 1e-13)
 
 
-def test_a_wide_discrete_gaussian_lies_between_integrals():
-    """Where sums become integrals the two ways agree."""
-    noise, sigma = ny.DiscreteGaussian(9999), 9999.0
-    near, far = error_of(noise, LEVELS), room._wide(sigma, LEVELS)
-    for a, b in (
-        (near.variance, far.variance),
-        (near.mean_error, far.mean_error),
-        *((x[1], y[1]) for x, y in zip(near.tails, far.tails, strict=True)),
-    ):
-        assert max(a.lower, b.lower) <= min(a.upper, b.upper)
-        assert b.width <= max(1.0, 1e-8 * b.upper)
-    assert error_of(ny.DiscreteGaussian(10**6)).variance.upper == pytest.approx(1e12)
+@pytest.mark.parametrize("rho", ["5.01e-9", "4.99e-9", "5e-13"])
+def test_wide_noise_has_normal_errors(rho):
+    for kind, more, less in (("discrete Gaussian", 0, 6), ("rounded Gaussian", 1 / 12, 12)):
+        row, s = error_of(kind, ny.zcdp(rho))
+        assert row.variance.lower <= s * s + more <= row.variance.upper
+        mean = s * mpmath.sqrt(2 / mpmath.pi) - 1 / (less * s * mpmath.sqrt(2 * mpmath.pi))
+        assert row.mean_error.lower <= mean <= row.mean_error.upper
+        for bound in (row.variance, row.mean_error):
+            assert bound.width <= 1e-8 * bound.upper
+        for p, bound in row.tails:
+            normal = s * mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(p))
+            assert normal - 2 <= bound.lower <= bound.upper <= normal + 2
+            assert bound.width <= 1
 
 
 def test_the_noise_keeps_the_target_and_hardly_less_does():
-    """Every scale is admitted, and a little less of a monotone kind is not."""
     target = ny.approximate(1, 1e-6)
-    result = alike(target, count=5)
+    result = ny.alike(target, count=5)
     laplace, _, gaussian, discrete, rounded = (k.scale for k in result.kinds)
     assert target.admits(ny.Laplace(laplace) * 5)
     assert target.admits(ny.Gaussian(gaussian) * 5)
@@ -106,9 +105,8 @@ def test_the_noise_keeps_the_target_and_hardly_less_does():
 
 
 def test_one_answer_wants_laplace_and_many_want_a_gaussian():
-    """At (1, 1e-6) Laplace errs less once, the Gaussian from some number of releases on."""
     target = ny.approximate(1, 1e-6)
-    single, often = alike(target), alike(target, count=30)
+    single, often = ny.alike(target), ny.alike(target, count=30)
     variance = [{k.kind: k.variance.upper for k in c.kinds} for c in (single, often)]
     assert variance[0]["Laplace"] < variance[0]["Gaussian"] / 8
     assert variance[1]["Gaussian"] < variance[1]["Laplace"] / 1.7
@@ -118,8 +116,7 @@ def test_one_answer_wants_laplace_and_many_want_a_gaussian():
 
 
 def test_canonical_noise_by_integrals():
-    """For (0, delta) it is uniform; for pure privacy a smoothed geometric law."""
-    uniform = error_of(CanonicalNoise(ny.approximate(0, 0.1)), (0.1, 0.5))
+    uniform, _ = error_of("canonical", ny.approximate(0, 0.1), (0.1, 0.5))
     agrees_about(uniform, 100 / mpmath.mpf(12), mpmath.mpf(10) / 4, (4.5, 2.5))
     e = mpmath.e
     c = 1 / (1 + e)
@@ -127,7 +124,7 @@ def test_canonical_noise_by_integrals():
     tail = [c / e**n for n in range(60)]  # at n + 1/2
     chords = mpmath.fsum((a + b) / 2 for a, b in pairwise(tail))
     middle = (mpmath.mpf("0.5") + c) / 4  # from 0 to 1/2
-    result = error_of(CanonicalNoise(ny.pure(1)), (0.5,))
+    result, _ = error_of("canonical", ny.pure(1), (0.5,))
     wanted = 2 * (middle + chords)
     assert result.mean_error.lower <= wanted <= result.mean_error.upper
     assert result.mean_error.width < 1e-3
@@ -135,35 +132,16 @@ def test_canonical_noise_by_integrals():
 
 
 def test_a_gaussian_is_never_pure():
-    """No noise of that kind is enough: inf, not an exception."""
-    kinds = {k.kind: k for k in alike(ny.pure(1)).kinds}
+    kinds = {k.kind: k for k in ny.alike(ny.pure(1)).kinds}
     assert kinds["Laplace"].scale == pytest.approx(1)
     assert math.isinf(kinds["Gaussian"].scale)
     assert math.isinf(float(kinds["discrete Gaussian"].variance))
-    assert all(math.isinf(k.scale) for k in alike(ny.perfect()).kinds)
+    assert all(math.isinf(k.scale) for k in ny.alike(ny.perfect()).kinds)
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda: alike(ny.gdp(1), count=0), "count = 0"),
-        (lambda: alike(ny.gdp(1), sensitivity=0), "sensitivity = 0"),
-        (lambda: alike(ny.gdp(1), kinds=["uniform"]), "'uniform' must be one of"),
-        (lambda: alike(ny.gdp(1), count=2, kinds=["canonical"]), "'canonical' must be one of"),
-        (lambda: alike(ny.gdp(1), tails=[1.0]), "must be below 1"),
-    ],
-)
-def test_refusals_name_the_argument(ask, said):
-    """What cannot be answered is refused by name."""
-    with pytest.raises(ValueError, match=said):
-        ask()
-
-
-@pytest.mark.parametrize("sigma", ["0.3", "1", "4.2", "50"])
-def test_errors_of_rounded_noise_are_those_of_its_law(sigma):
-    """Variance, mean error, and tails, by sums over the mass function."""
-    row = error_of(ny.RoundedGaussian(sigma), (0.05, 1e-9))
-    s = mpmath.mpf(sigma)
+@pytest.mark.parametrize("rho", ["5.5", "0.45", "1/36", "1/5000"])
+def test_errors_of_rounded_noise_are_those_of_its_law(rho):
+    row, s = error_of("rounded Gaussian", ny.zcdp(rho))
 
     def beyond(k):
         return mpmath.erfc((k + mpmath.mpf(1) / 2) / (s * mpmath.sqrt(2)))
@@ -180,8 +158,37 @@ def test_errors_of_rounded_noise_are_those_of_its_law(sigma):
         assert k == 0 or beyond(k - 1) > p
 
 
-def test_wide_rounded_noise_has_the_normal_errors():
-    """One twelfth more variance."""
-    row = error_of(ny.RoundedGaussian(10**5))
-    assert row.variance.lower <= 10**10 + 1 / 12 <= row.variance.upper
-    assert row.mean_error.lower <= 10**5 * math.sqrt(2 / math.pi) <= row.mean_error.upper
+# ---- options for a problem, beside the least error
+
+
+SCORES = ndtri((np.arange(101) + 0.5) / 101)
+
+
+@pytest.mark.parametrize(
+    ("problem", "more", "best"),
+    [
+        ("mean", {"n": 500}, {"rounded Gaussian", "discrete Gaussian"}),
+        ("histogram", {"categories": 4}, {"rounded Gaussian", "discrete Gaussian"}),
+        ("median", {"values": SCORES, "radius": 10}, {"inverse sensitivity"}),
+    ],
+)
+def test_options_are_sorted_above_the_least_error_and_one_is_recommended(problem, more, best):
+    result = ny.alike(ny.gdp(0.5), problem=problem, **more)
+    errors = [option.error for option in result.options]
+    assert errors == sorted(errors)
+    assert all(option.times_least >= 1 for option in result.options)
+    assert result.recommended.name in best
+    assert f"Recommended: {result.recommended.name}" in str(result)
+
+
+def test_pure_privacy_recommends_discrete_laplace_noise():
+    result = ny.alike(ny.pure(1), problem="histogram", categories=4)
+    assert {option.name for option in result.options} == {"Laplace", "discrete Laplace"}
+    assert result.recommended.name == "discrete Laplace"
+    assert result.recommended.times_least < 2.4
+
+
+def test_the_error_of_a_draw_is_that_of_its_law():
+    result = ny.alike(ny.pure(1), problem="median", values=SCORES, radius=10)
+    assert result.recommended.scale == pytest.approx(0.5, rel=1e-6)
+    assert 0.0510519 < result.recommended.error < 0.08

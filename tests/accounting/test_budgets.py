@@ -12,7 +12,7 @@ import pytest
 
 import neyman as ny
 from neyman import Tradeoff
-from neyman.accounting import budget_of, calibrate_exact, charge
+from neyman.accounting import PlanBudget, budget_of, budget_warnings, calibrate_exact, charge
 from neyman.curves import Composition, FiniteLoss, LossBracket
 
 BUDGET = ny.at_most(power=0.25, level=0.05)
@@ -78,6 +78,14 @@ def test_a_claim_is_met_only_if_the_upper_end_of_the_curve_meets_it(kind, ask):
         assert budget_of(point).claimed_by(curve) == met
 
 
+def test_a_charge_is_for_the_upper_end_of_a_curve_too():
+    training = ny.Gaussian(2).subsample(rate=0.01) * 1000
+    mu = training.tradeoff().gdp()
+    assert mu.lower < mu.upper
+    assert charge(training, "gdp")[0] >= F(mu.upper) ** 2
+    assert charge(training, "renyi:8")[0] >= F(training.tradeoff().renyi(8).upper)
+
+
 @pytest.mark.parametrize("mu", [0.3, 0.7, 1.5])
 def test_a_power_of_exactly_the_number_is_admitted_and_one_above_it_is_not(mu):
     reached = ny.gdp(mu).power(math.nextafter(0.05, 1)).upper
@@ -133,7 +141,6 @@ def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, fa
 
 
 def test_the_excess_is_the_logarithm_by_which_a_number_is_missed():
-    """At the level, at another level, and in delta far out: each decides for one curve."""
     wide = Curve(ny.gdp(BUDGET.mu * 1.1))
     at_level = mp.log(phi(_z(0.05) + mp.mpf(BUDGET.mu * 1.1)) / mp.mpf("0.25"))
     assert BUDGET.excess(wide) == pytest.approx(float(at_level), abs=1e-6)
@@ -146,45 +153,6 @@ def test_the_excess_is_the_logarithm_by_which_a_number_is_missed():
     assert BUDGET.excess_elsewhere(Curve(curve)) == pytest.approx(most, abs=0.01)
     assert BUDGET.excess_elsewhere(Curve(ny.approximate(0, 1e-9))) == pytest.approx(math.log(500))
     assert BUDGET.excess_elsewhere(Curve(ny.gdp(0.1))) < 0
-
-
-@pytest.mark.parametrize(
-    ("power", "level"),
-    [
-        (0.25, 0),
-        (0.25, 1),
-        (0.05, 0.05),
-        (0.04, 0.05),
-        (1, 0.05),
-        (0.25, -1),
-        (math.nan, 0.05),
-        (0.25, math.nan),
-        ("x", 0.05),
-        (0.25, None),
-        (True, 0.05),
-        (0.25, 1e-13),
-        (math.inf, 0.05),
-    ],
-)
-def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
-    with pytest.raises((ValueError, TypeError), match=r"power|level"):
-        ny.at_most(power=power, level=level)
-
-
-@pytest.mark.parametrize(
-    ("power", "level", "words"),
-    [
-        (0.25, 0, "level = 0 must be between 0 and 1"),
-        (0.25, 1, "level = 1 must be between 0 and 1"),
-        (0.05, 0.05, "power = 0.05 must be above level = 0.05"),
-        (1, 0.05, "power = 1 must be above level = 0.05, .*and below 1"),
-        (0.25, 9e-13, "the level must be at least 1e-12"),
-        (0.25 + 1e-12, 0.25, "the power clearly above it"),
-    ],
-)
-def test_a_promise_that_makes_no_sense_is_refused_for_its_own_reason(power, level, words):
-    with pytest.raises(ValueError, match=words):
-        ny.at_most(power=power, level=level)
 
 
 def test_the_least_level_makes_sense():
@@ -243,12 +211,6 @@ def test_exact_calibration_returns_a_decimal_of_so_many_digits():
         assert sigma == F(round(sigma * 10 ** (digits - 1)), 10 ** (digits - 1)), text
 
 
-@pytest.mark.parametrize("digits", [0, 1, -3, 2.0, "5", None])
-def test_too_few_digits_are_refused_by_name(digits):
-    with pytest.raises((ValueError, TypeError), match="digits"):
-        calibrate_exact(ny.Gaussian, ny.gdp(0.37), digits=digits)
-
-
 @pytest.mark.parametrize("digits", [15, 16, 17, 40])
 def test_more_digits_than_a_float_has_end_too(digits):
     calls = iter(range(1000))  # a search that goes on and on runs out of them
@@ -276,21 +238,6 @@ def test_a_calibration_of_training_asks_ten_mechanisms():
     sigma = ny.calibrate(make, ny.approximate(1, 1e-6))
     assert sigma == pytest.approx(4.302106466, rel=1e-9)
     assert len(asked) <= 10
-
-
-def test_a_target_that_cannot_be_met_says_so():
-    with pytest.raises(ValueError, match="parameter"):
-        ny.calibrate(ny.Gaussian, ny.pure(1))
-    with pytest.raises(ValueError, match="parameter"):
-        ny.calibrate(ny.Gaussian, ny.perfect())
-    with pytest.raises(ValueError, match="parameter"):
-        ny.calibrate(lambda x: ny.Gaussian(1), ny.gdp(2))
-
-
-@pytest.mark.parametrize("budget", [3, None, "gdp"])
-def test_a_target_that_is_no_budget_is_refused_by_name(budget):
-    with pytest.raises(TypeError, match="budget"):
-        ny.calibrate(ny.Gaussian, budget)
 
 
 # What the ledger is charged
@@ -345,22 +292,7 @@ def test_gaussian_charges_are_never_below_the_exact_parameter():
         assert charge(m, "renyi:3")[0] >= 3 * rho
 
 
-@pytest.mark.parametrize(
-    "currency",
-    ["euro", "", "renyi", "renyi:", "renyi:0.5", "renyi:nan", "zcdp:2", None, 3, b"zcdp", ["zcdp"]],
-)
-def test_an_unknown_currency_is_refused_by_name(currency):
-    with pytest.raises((ValueError, TypeError), match="currency"):
-        charge(ny.Gaussian(1), currency)
-
-
-def test_what_no_amount_pays_for_is_refused():
-    with pytest.raises(ValueError, match="currency"):
-        charge(ny.Gaussian(1), "pure")
-
-
 def test_a_number_of_steps_is_calibrated_in_whole_numbers():
-    """80 releases of sigma 20 are .1-zCDP, 81 are not; a divisor grows the other way."""
     assert ny.calibrate(lambda n: ny.Gaussian(20) * n, ny.zcdp("0.1"), whole=True) == 80
     parameter = ny.calibrate(ny.Gaussian, ny.gdp(0.3), whole=True)
     assert parameter == 4
@@ -368,11 +300,50 @@ def test_a_number_of_steps_is_calibrated_in_whole_numbers():
     steps = ny.calibrate(lambda n: train * n, ny.approximate(1, 1e-5), whole=True)
     assert (train * int(steps)).tradeoff().delta(1).upper <= 1e-5
     assert (train * (int(steps) + 1)).tradeoff().delta(1).upper > 1e-5
-    with pytest.raises(ValueError, match="whole number"):
-        ny.calibrate(lambda n: ny.RandomizedResponse(1), ny.pure(2), whole=True)
 
 
-def test_a_rate_that_may_be_one_says_so():
-    """Where the end of the range keeps the budget the error says how far it looked."""
-    with pytest.raises(ValueError, match="to 1: the end"):
-        ny.calibrate(lambda q: ny.Gaussian(100).subsample(rate=q), ny.approximate(5, 1e-5))
+# ---- warnings
+
+
+def budget(**given: object) -> PlanBudget:
+    return budget_of({name: F(str(value)) for name, value in given.items()})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": 1000, "delta": "1e-6"},
+        {"epsilon": 1000, "delta": "1e-300"},
+        {"zcdp": 6},
+        {"gdp": 4},
+        {"power": "0.96", "level": "0.05"},
+        {"delta": "0.01", "epsilon": 1},
+    ],
+)
+def test_an_absurd_budget_has_a_warning_with_its_budget(given):
+    (warning,) = budget_warnings(budget(**given))
+    assert next(iter(given)) in warning
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": 10, "delta": "1e-9"},
+        {"zcdp": "2.63"},
+        {"gdp": 3},
+        {"power": "0.99", "level": "0.9"},
+        {"power": "0.25", "level": "0.05"},
+        {"zcdp": 1, "delta": "1e-6"},
+    ],
+)
+def test_a_budget_in_use_has_none(given):
+    assert budget_warnings(budget(**given)) == ()
+
+
+def test_the_powers_in_the_text_are_those_of_gaussian_noise():
+    assert round(float(ny.gdp((2 * 2.63) ** 0.5).power(level=0.05)), 2) == 0.74
+    for rho in ("5.4", "5.42"):
+        power = float(ny.gdp((2 * float(rho)) ** 0.5).power(level=0.05))
+        assert bool(budget_warnings(budget(zcdp=rho))) == (power >= 0.95)
+    assert "about 97% of true claims" in budget_warnings(budget(zcdp=6))[0]
+    assert "nearly every true claim" in budget_warnings(budget(zcdp=60))[0]

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from neyman import renyi, zcdp
-from neyman.accounting.literature.conversions import (
-    bun_steinke,
-    canonne_kamath_steinke,
-    canonne_kamath_steinke_zcdp,
-    mean_concentrated,
-    mironov,
-    optimal,
-    subgaussian_loss,
-)
+from neyman.accounting import conversions
 from random_laws import examples
 
 FACTS = Path(__file__).parents[2] / "reproductions" / "data"
@@ -45,13 +37,12 @@ def number(x):
 @settings(max_examples=60)
 @given(st.fractions(Fraction(101, 100), 500, max_denominator=100), rhos, deltas)
 def test_each_formula_lies_between_its_ends(order, epsilon, delta):
-    """In 40 digits, and the ends are within 1e-12 of each other."""
     with mp.workdps(40):
         a, e, d = number(order), number(epsilon), mp.mpf(delta)
         for result, value in (
-            (bun_steinke(epsilon, delta), e + 2 * mp.sqrt(e * mp.log(1 / d))),
-            (mironov(order, epsilon, delta), e + mp.log(1 / d) / (a - 1)),
-            (canonne_kamath_steinke(order, epsilon, delta), formula(a, e, d)),
+            (conversions.bun_steinke(epsilon, delta), e + 2 * mp.sqrt(e * mp.log(1 / d))),
+            (conversions.mironov(order, epsilon, delta), e + mp.log(1 / d) / (a - 1)),
+            (conversions.canonne_kamath_steinke(order, epsilon, delta), formula(a, e, d)),
         ):
             assert result.lower <= value <= result.upper
             assert result.width <= 1e-12 * (1 + result.upper)
@@ -59,21 +50,19 @@ def test_each_formula_lies_between_its_ends(order, epsilon, delta):
 
 @pytest.mark.parametrize("digits", [1, 40, 400, 9000])
 def test_the_logarithm_of_a_long_fraction_loses_no_digits(digits):
-    """ln(1/delta) does not cancel between a long numerator and denominator, in 9,500 digits."""
     shares = (Fraction(0.4981437715964537), Fraction("0.1"), Fraction(1, 3), Fraction(1, 10**310))
     for share in shares:
         delta = share + Fraction(1, 10**digits * share.denominator)
         with mp.workdps(9500):
             value = -mp.log(number(delta))
-            result = mironov(2, 0, delta)
+            result = conversions.mironov(2, 0, delta)
             assert result.lower <= value <= result.upper
 
 
 @settings(max_examples=examples(60))
 @given(rhos, deltas)
 def test_the_best_order_is_found(rho, delta):
-    """No order gives less than the lower end, and the best of a fine search is the upper end."""
-    result = canonne_kamath_steinke_zcdp(rho, delta)
+    result = conversions.canonne_kamath_steinke_zcdp(rho, delta)
     with mp.workdps(40):
         best = min(
             formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)
@@ -93,11 +82,11 @@ def test_the_best_order_is_found(rho, delta):
 @pytest.mark.parametrize("rho", ["1e-4", "0.1", "2.63", "50"])
 @pytest.mark.parametrize("delta", [1e-30, 1e-10, 1e-5, 0.05])
 def test_newer_conversions_of_zcdp_are_never_looser(rho, delta):
-    """The curve, then Canonne, Kamath and Steinke, then Bun and Steinke; the curve gains where
-    delta is large.
-    """
-    best = optimal(zcdp(rho), delta)
-    middle, old = canonne_kamath_steinke_zcdp(rho, delta), bun_steinke(rho, delta)
+    best = conversions.optimal(zcdp(rho), delta)
+    middle, old = (
+        conversions.canonne_kamath_steinke_zcdp(rho, delta),
+        conversions.bun_steinke(rho, delta),
+    )
     assert best.lower <= middle.upper
     assert best.upper <= middle.upper * (1 + 1e-6)
     assert middle.upper <= old.upper
@@ -109,30 +98,30 @@ def test_newer_conversions_of_zcdp_are_never_looser(rho, delta):
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 4])
 @pytest.mark.parametrize("delta", [1e-10, 1e-3, 0.2])
 def test_newer_conversions_of_one_order_are_never_looser(order, epsilon, delta):
-    """The same for one order; where epsilon is small the curve gains by what a test leaves."""
-    best = optimal(renyi({order: epsilon}), delta)
-    middle = canonne_kamath_steinke(order, epsilon, delta)
+    best = conversions.optimal(renyi({order: epsilon}), delta)
+    middle = conversions.canonne_kamath_steinke(order, epsilon, delta)
     assert best.upper <= middle.upper * (1 + 1e-6)
-    assert middle.upper <= mironov(order, epsilon, delta).upper
+    assert middle.upper <= conversions.mironov(order, epsilon, delta).upper
     if epsilon == 0.01 and middle.lower > 0:
         assert best.upper < middle.lower
 
 
 def test_zcdp_of_rho_one_is_the_textbook_example():
-    """Rho 1 at 1e-6: 8.4338 by Bun and Steinke, 7.7662 by the later ones."""
-    assert round(bun_steinke(1, "1e-6").upper, 4) == 8.4338
-    assert round(canonne_kamath_steinke_zcdp(1, "1e-6").upper, 4) == 7.7662
-    assert mironov(2, 0, 0.5).upper == pytest.approx(float(mp.log(2)))
+    assert round(conversions.bun_steinke(1, "1e-6").upper, 4) == 8.4338
+    assert round(conversions.canonne_kamath_steinke_zcdp(1, "1e-6").upper, 4) == 7.7662
+    assert conversions.mironov(2, 0, 0.5).upper == pytest.approx(float(mp.log(2)))
 
 
 def test_no_privacy_loss_needs_no_epsilon():
-    """Rho 0, and a delta that covers what one order leaves."""
-    assert canonne_kamath_steinke_zcdp(0, 0.1).upper == bun_steinke(0, 0.1).upper == 0
-    assert canonne_kamath_steinke(2, 0.1, 0.9).upper == 0
+    assert (
+        conversions.canonne_kamath_steinke_zcdp(0, 0.1).upper
+        == conversions.bun_steinke(0, 0.1).upper
+        == 0
+    )
+    assert conversions.canonne_kamath_steinke(2, 0.1, 0.9).upper == 0
 
 
 def test_the_2020_redistricting_certificates_are_reproduced():
-    """Persons and units in total and within each geography, and each attribute, at 1e-10."""
     pl = json.loads((FACTS / "pl94_allocation.json").read_text())
     printed = json.loads((FACTS / "published.json").read_text())[
         "redistricting_epsilon_at_delta_1e-10"
@@ -140,7 +129,7 @@ def test_the_2020_redistricting_certificates_are_reproduced():
     persons, units = (Fraction(pl["rho"][f"{k}_production_exact"]) for k in ("persons", "housing"))
 
     def shown(rho):
-        return round(canonne_kamath_steinke_zcdp(rho, "1e-10").upper, 2)
+        return round(conversions.canonne_kamath_steinke_zcdp(rho, "1e-10").upper, 2)
 
     levels = ["Block", "Block_Group", "Tract", "County", "State", "US"]
     above = ["block_group", "tract", "county", "state", "us", "total"]
@@ -176,18 +165,17 @@ def test_a_loss_is_subgaussian_with_the_tau_that_its_rho_gives():
         q = 1 / (1 + np.exp(-epsilon))
         rho = epsilon * np.tanh(epsilon / 2)  # also the mean
         mgf = np.logaddexp(np.log(q) + z * epsilon, np.log1p(-q) - z * epsilon) - z * rho
-        assert (mgf <= z**2 * subgaussian_loss(rho).upper ** 2 / 2 + 1e-12).all()
+        assert (mgf <= z**2 * conversions.subgaussian_loss(rho).upper ** 2 / 2 + 1e-12).all()
     for mu in (0.1, 1, 3):
-        assert mu <= subgaussian_loss(mu * mu / 2).upper
-        assert mean_concentrated(mu * mu / 2, mu).upper == pytest.approx(mu * mu / 2)
+        assert mu <= conversions.subgaussian_loss(mu * mu / 2).upper
+        assert conversions.mean_concentrated(mu * mu / 2, mu).upper == pytest.approx(mu * mu / 2)
     with pytest.raises(ValueError, match="at most 100"):
-        subgaussian_loss(101)
+        conversions.subgaussian_loss(101)
 
 
 def test_a_concentrated_loss_of_any_size_is_rounded_up():
-    """A square below every float is not a perfect privacy, one above every float is refused."""
     for tau in (1e-300, 1e-170, 1e-161, 0.1, 3, 1e150):
-        bound, exact = mean_concentrated(0, tau), Fraction(repr(tau)) ** 2 / 2
+        bound, exact = conversions.mean_concentrated(0, tau), Fraction(repr(tau)) ** 2 / 2
         assert Fraction(bound.lower) <= exact <= Fraction(bound.upper)
     with pytest.raises(ValueError, match="tau"):
-        mean_concentrated(0, 1e200)
+        conversions.mean_concentrated(0, 1e200)

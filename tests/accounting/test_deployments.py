@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import neyman as ny
-from neyman.accounting import scale_sentence
-from neyman.accounting.literature.deployments import scale
+from neyman.accounting import deployments, scale_sentence
 
 FACTS = Path(__file__).parents[2] / "reproductions" / "data" / "published.json"
 
@@ -53,7 +52,7 @@ def test_a_guarantee_alone_gives_the_worst_that_it_permits():
 
 @pytest.mark.parametrize("level", [1e-6, 0.05, 0.5])
 def test_the_scale_has_both_ends_and_rises(level):
-    marks = scale(level)
+    marks = deployments.scale(level)
     powers = [mark.power for mark in marks]
     assert powers == sorted(powers)
     assert (powers[0], powers[-1]) == (level, 1)

@@ -90,7 +90,6 @@ def played(rng, allowed, menu, depth):
 
 
 def test_pure_filters_hold_for_every_outcome():
-    """In units of log 2 all is exact: no outcome is more than 2^budget times as likely."""
     rng = random.Random(1)
     menu = []
     for k in (1, 2, 3):
@@ -111,7 +110,6 @@ def test_pure_filters_hold_for_every_outcome():
 
 @pytest.mark.parametrize("currency", ["zcdp", "gdp", "renyi:2", "renyi:10"])
 def test_filters_hold_for_random_strategies(currency):
-    """Thousands of adaptive, randomized strategies on small spaces never exceed the budget."""
     rng = random.Random(currency)
     kind, _, order = currency.partition(":")
     price = {"zcdp": rho, "gdp": lambda x: mu(x) ** 2, "renyi": lambda x: renyi(x, float(order))}[
@@ -132,7 +130,6 @@ def test_filters_hold_for_random_strategies(currency):
     ("currency", "budget"), [("zcdp", F(1, 2)), ("gdp", F(8, 5)), ("renyi:4", F(1))]
 )
 def test_the_prices_of_mechanisms_keep_the_budget(currency, budget):
-    """The best adaptive strategy of all, over a menu of mechanisms, stays under what is proven."""
     items = [
         ny.RandomizedResponse(F(e).limit_denominator(4), k)
         for e in (0.5, 0.75, 1.0)
@@ -184,7 +181,6 @@ def failing(pair, fail, openly):
 
 
 def test_an_account_at_an_order_that_is_no_whole_number_is_charged_by_its_divergence():
-    """The order is written as a fraction or a decimal, and stored in one way."""
     ledger = ny.throwaway(5, currency="renyi:17/2")
     account = ledger.register("toy@1", protects="person", neighboring="add-remove", rows=1)
     assert account.currency == Currency.read("renyi:8.5").text == "renyi:17/2"
@@ -232,7 +228,6 @@ def test_filters_with_a_delta_hold_for_random_strategies(currency):
 
 
 def test_filters_with_a_delta_hold_exactly_in_units_of_log_two():
-    """Pure with failures: delta at the budget's epsilon is at most delta, in whole fractions."""
     rng = random.Random(5)
     menu = []
     for k in (1, 2):
@@ -256,7 +251,6 @@ def test_filters_with_a_delta_hold_exactly_in_units_of_log_two():
 
 
 def test_a_random_subset_is_paid_in_delta():
-    """It fits where delta is left, and not a hair beyond; an odometer does not read it."""
     now = Filter("zcdp", 1, delta="1/10").after(RandomSubset(9, 100))
     assert (now.spent, now.spent_delta, now.left_delta) == (0, F(9, 100), F(1, 100))
     assert now.admits(RandomSubset(1, 100) + ny.Gaussian(1))
@@ -269,7 +263,6 @@ def test_a_random_subset_is_paid_in_delta():
 
 
 def test_there_is_no_natural_filter_for_curves():
-    """Either second release alone has delta at most .3 at epsilon .5; chosen adaptively .4009."""
     leak = [(0.3, 0.0), (0.0, 0.3), (0.7, 0.7)]
     second = {"RR(1)": response(1.0), "leak": leak}
     curves = {"RR(1)": ny.pure("1/2") @ ny.pure(1), "leak": ny.pure("1/2") @ ny.approximate(0, 0.3)}
@@ -294,7 +287,6 @@ def test_there_is_no_natural_filter_for_curves():
 
 
 def test_filters_count_exactly():
-    """Ten tenths fit into one, and not a billionth more."""
     now = Filter("zcdp", 1)
     for _ in range(10):
         now = now.after(0.1)
@@ -325,13 +317,11 @@ def test_filters_do_not_change():
     ],
 )
 def test_mechanisms_cost_what_is_proven(currency, release, cost):
-    """Exact where the currency is the mechanism's own: a budget of just that admits it."""
     assert Filter(currency, cost).admits(release)
     assert Filter(currency, cost).after(release).left == 0
 
 
 def test_what_nothing_pays_for_is_refused():
-    """A Gaussian has no pure epsilon: not admitted, and the refusal says so."""
     large = Filter("pure", 10**6)
     assert not large.admits(ny.Gaussian(1))
     with pytest.raises(ValueError, match="costs inf in 'pure'"):
@@ -340,35 +330,7 @@ def test_what_nothing_pays_for_is_refused():
         Odometer("pure", 1).after(ny.Gaussian(1))
 
 
-def test_refusals_say_what_is_left():
-    """What was asked, what is left, the difference, and what would fit."""
-    with pytest.raises(ValueError, match=r"costs 0.75 .* but 0.5 is left: 0.25 .* 1/2 fits"):
-        Filter("zcdp", 1, "1/2").after("3/4")
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Filter("zcdp", -1), "budget = -1"),
-        (lambda: Filter("zcdp", 1, 2), "spent = 2"),
-        (lambda: Filter("renyi:0.5", 1), "renyi:0.5"),
-        (lambda: Filter("renyi:x", 1), "renyi:x"),
-        (lambda: Filter("zcdp", 1).admits(-1), "release = -1"),
-        (lambda: Odometer("zcdp", 0), "step = 0"),
-        (lambda: Odometer("zcdp", 1, -1), "spent = -1"),
-        (lambda: Filter("zcdp", 1, delta=1), "delta = 1"),
-        (lambda: Filter("zcdp", 1, delta="1/4", spent_delta="1/2"), "spent_delta = 1/2"),
-        (lambda: Filter("zcdp", 1).admits((1, 2)), r"release = \(1, 2\)"),
-    ],
-)
-def test_bad_arguments_are_named(make, said):
-    """Each refusal names the argument and its value."""
-    with pytest.raises(ValueError, match=said):
-        make()
-
-
 def test_odometers_read_the_next_multiple():
-    """The reading is the least filter of its kind that would not have refused."""
     now = Odometer("zcdp", "1/4")
     assert now.reading == 0
     for cost, reading in ((F(1, 8), F(1, 4)), (F(1, 8), F(1, 4)), ("0.001", F(1, 2))):
@@ -378,7 +340,6 @@ def test_odometers_read_the_next_multiple():
 
 
 def test_a_filter_knows_its_curve():
-    """All that it will ever admit is at least as private as its curve."""
     assert Filter("pure", 1).tradeoff() == ny.pure(1)
     assert Filter("zcdp", "1/8").tradeoff() == ny.zcdp("1/8")
     curve = Filter("gdp", 2).tradeoff()
@@ -390,17 +351,9 @@ def test_a_filter_knows_its_curve():
 
 @pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:3"])
 def test_a_delta_is_part_of_the_curve(currency):
-    """With probability delta all is revealed, and otherwise the budget is kept."""
     selection = Filter(currency, "1/2").tradeoff()
     curve = Filter(currency, "1/2", delta="1/8").tradeoff()
     for epsilon in (0.1, 0.9):
         mixed = 1 / 8 + 7 / 8 * selection.delta(epsilon).upper
         assert mixed <= curve.delta(epsilon).upper * (1 + 1e-9)
         assert curve.delta(epsilon).upper <= mixed * (1 + 1e-6)
-
-
-@pytest.mark.parametrize("release", [(), (1,), (1, 0, 0)])
-def test_a_cost_is_one_amount_or_a_pair(release):
-    """Another number of entries is refused by name."""
-    with pytest.raises(ValueError, match="release = "):
-        Filter("zcdp", 1).admits(release)

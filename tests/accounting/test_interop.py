@@ -17,18 +17,19 @@ from dp_accounting.pld import privacy_loss_distribution as peer
 
 import neyman as ny
 from neyman import NonPrivate
-from neyman.accounting import NeymanAccountant
-from neyman.accounting.dp_accounting import privacy_loss as interop
-from neyman.accounting.dp_accounting.dp_events import _tail
+from neyman.accounting import NeymanAccountant, from_dp_event, from_pld, to_pld
 
 ADD, REPLACE, SPECIAL = dp_accounting.NeighboringRelation
+Poisson, Truncated = ev.PoissonSampledDpEvent, ev.TruncatedSubsampledGaussianDpEvent
+Repeated, Without = ev.SelfComposedDpEvent, ev.SampledWithoutReplacementDpEvent
+Together, Open = ev.ComposedDpEvent, ev.NonPrivateDpEvent
 RELATION = {ADD: "add-remove", REPLACE: "replace-one"}
 GAUSS = ev.GaussianDpEvent(1.1)
 INTERVAL = 1e-3
 
 SUPPORTED = {
     "nothing": ev.NoOpDpEvent(),
-    "not private": ev.NonPrivateDpEvent(),
+    "not private": Open(),
     "gaussian": GAUSS,
     "gaussian without noise": ev.GaussianDpEvent(0.0),
     "laplace": ev.LaplaceDpEvent(1.7),
@@ -38,21 +39,17 @@ SUPPORTED = {
     "two answers": ev.RandomizedResponseDpEvent(0.7, 2),
     "truthful response": ev.RandomizedResponseDpEvent(0.0, 5),
     "one answer": ev.RandomizedResponseDpEvent(0.5, 1),
-    "poisson gaussian": ev.PoissonSampledDpEvent(0.05, GAUSS),
-    "poisson laplace": ev.PoissonSampledDpEvent(0.1, ev.LaplaceDpEvent(0.8)),
-    "never": ev.PoissonSampledDpEvent(0.0, GAUSS),
-    "always": ev.PoissonSampledDpEvent(1.0, GAUSS),
-    "poisson, no noise": ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(0.0)),
+    "poisson gaussian": Poisson(0.05, GAUSS),
+    "poisson laplace": Poisson(0.1, ev.LaplaceDpEvent(0.8)),
+    "never": Poisson(0.0, GAUSS),
+    "always": Poisson(1.0, GAUSS),
+    "poisson, no noise": Poisson(0.1, ev.GaussianDpEvent(0.0)),
     "mixture": ev.MixtureOfGaussiansDpEvent(1.5, [0.0, 1.0, 2.0], [0.6, 0.3, 0.1]),
-    "self-composed": ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.05, GAUSS), 40),
-    "composed": ev.ComposedDpEvent(
-        [
-            GAUSS,
-            ev.LaplaceDpEvent(2.0),
-            ev.SelfComposedDpEvent(ev.DiscreteLaplaceDpEvent(0.1, 1), 9),
-        ]
+    "self-composed": Repeated(Poisson(0.05, GAUSS), 40),
+    "composed": Together(
+        [GAUSS, ev.LaplaceDpEvent(2.0), Repeated(ev.DiscreteLaplaceDpEvent(0.1, 1), 9)]
     ),
-    "an empty list": ev.ComposedDpEvent([]),
+    "an empty list": Together([]),
 }
 
 
@@ -66,9 +63,7 @@ class TestNeymanAccountant(peer_tests.PrivacyAccountantTest):
 def test_delta_at_infinity_is_the_mass_that_reveals_all():
     for relation in (ADD, REPLACE):
         ours = NeymanAccountant(relation)
-        ours.compose(
-            ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(0)), 2)
-        )
+        ours.compose(Repeated(Poisson(0.1, ev.GaussianDpEvent(0)), 2))
         assert 0.19 <= ours.get_delta(math.inf) <= 0.19 * (1 + 1e-14)
         assert ours.get_epsilon(1) == 0
         ours.compose(GAUSS)
@@ -76,7 +71,6 @@ def test_delta_at_infinity_is_the_mass_that_reveals_all():
 
 
 def test_the_accountant_passes_for_a_peer_and_takes_no_arithmetic_from_it():
-    """jax_privacy asks isinstance(accountant, PLDAccountant) before it sends some events."""
     assert isinstance(NeymanAccountant(), PLDAccountant)
     taken = {name for name in vars(PLDAccountant) if callable(getattr(PLDAccountant, name))}
     assert {"_maybe_compose", "get_epsilon", "get_delta", "__init__"} <= taken
@@ -87,10 +81,9 @@ def test_the_accountant_passes_for_a_peer_and_takes_no_arithmetic_from_it():
 
 
 def test_a_rate_may_be_an_array_of_one_number():
-    """The schedules of jax_privacy send it so."""
     rate = np.array(0.01, np.float32)
     sent, plain = (
-        NeymanAccountant().compose(ev.PoissonSampledDpEvent(one, GAUSS), 10).get_epsilon(1e-5)
+        NeymanAccountant().compose(Poisson(one, GAUSS), 10).get_epsilon(1e-5)
         for one in (rate, float(rate))
     )
     assert sent == plain > 0
@@ -103,13 +96,12 @@ def accountant(relation):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_the_same_event_has_the_same_epsilon(name, relation):
-    """Where the peer has an answer it is at or above our lower end, and near the upper one."""
     event = SUPPORTED[name]
     theirs = accountant(relation)
     if not theirs.supports(event):
         return
     theirs.compose(event)
-    mechanism = interop.from_dp_event(event, RELATION[relation])
+    mechanism = from_dp_event(event, RELATION[relation])
     for delta in (1e-2, 1e-5):
         epsilon = theirs.get_epsilon(delta)
         ours = mechanism.tradeoff(RELATION[relation]).epsilon(delta)
@@ -122,7 +114,6 @@ def test_the_same_event_has_the_same_epsilon(name, relation):
 
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_whatever_the_peer_supports_is_supported(name):
-    """Under each of the two relations."""
     for relation in (ADD, REPLACE):
         if accountant(relation).supports(SUPPORTED[name]):
             assert NeymanAccountant(relation).supports(SUPPORTED[name])
@@ -131,12 +122,11 @@ def test_whatever_the_peer_supports_is_supported(name):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("n", "rate", "limit"), [(1000, 0.01, 20), (10, 0.9, 3), (50, 0.5, 50)])
 def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relation):
-    """Ours is at least that of the least rate at which a record is used."""
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
+    event = Truncated(n, rate, limit, 1.0)
     theirs = accountant(relation).compose(event)
-    ours = interop.from_dp_event(event, RELATION[relation]).tradeoff()
-    plain = ev.PoissonSampledDpEvent(0.9 * rate * limit / n, GAUSS)
-    less = interop.from_dp_event(plain, RELATION[relation]).tradeoff()
+    ours = from_dp_event(event, RELATION[relation]).tradeoff()
+    plain = Poisson(0.9 * rate * limit / n, GAUSS)
+    less = from_dp_event(plain, RELATION[relation]).tradeoff()
     for epsilon in (0.0, 0.3, 2.0):
         delta = ours.delta(epsilon)
         assert delta.lower <= theirs.get_delta(epsilon) * (1 + 1e-2)
@@ -146,7 +136,7 @@ def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relati
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("limit", "count"), [(12, 1), (12, 100), (20, 1), (20, 100)])
 def test_truncated_batches_are_as_tight_as_the_peer_says(limit, count, relation):
-    event = ev.TruncatedSubsampledGaussianDpEvent(1000, 0.01, limit, 1.0)
+    event = Truncated(1000, 0.01, limit, 1.0)
     theirs = PLDAccountant(relation).compose(event, count)
     ours = NeymanAccountant(relation).compose(event, count)
     assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
@@ -154,7 +144,6 @@ def test_truncated_batches_are_as_tight_as_the_peer_says(limit, count, relation)
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7, 8, 100, [3, 9, 2]])
 def test_a_tree_moves_every_node_above_a_leaf(steps):
-    """Each leaf's released nodes are counted; a record replaced moves each by twice its norm."""
     event = ev.SingleEpochTreeAggregationDpEvent(4.0, steps)
     largest = max(steps) if isinstance(steps, list) else steps
     above = [0] * largest
@@ -174,7 +163,7 @@ def test_trees_are_checked_and_need_fixed_leaves():
     assert NeymanAccountant(REPLACE).compose(tree(0.0, 3)).get_epsilon(0.5) == math.inf
     for steps in ([], -1, [3, -2], 2.5):
         with pytest.raises(ValueError, match="step_counts"):
-            interop.from_dp_event(tree(1.0, steps), "replace-one")
+            from_dp_event(tree(1.0, steps), "replace-one")
 
 
 def newer(name, **fields):
@@ -230,26 +219,26 @@ def test_events_of_the_peer_that_are_not_released_are_read_or_refused_by_name(ev
     for relation, mechanism in (("add-remove", add), ("replace-one", replace)):
         if mechanism is None:
             with pytest.raises(ValueError, match=type(event).__name__):
-                interop.from_dp_event(event, relation)
+                from_dp_event(event, relation)
         else:
-            ours = interop.from_dp_event(event, relation).tradeoff()
+            ours = from_dp_event(event, relation).tradeoff()
             assert ours.delta(0.7) == mechanism.tradeoff().delta(0.7)
 
 
 def test_an_event_of_epsilon_and_delta_has_the_worst_curve_of_both():
     event = newer("EpsilonDeltaDpEvent", epsilon=0.5, delta=0.01)
     worst = ny.approximate(0.5, 0.01)
-    mechanism = interop.from_dp_event(event, "replace-one")
+    mechanism = from_dp_event(event, "replace-one")
     ours, twice = mechanism.tradeoff(), (mechanism * 2).tradeoff()
     for epsilon in (0.0, 0.2, 0.5, 0.8):
         assert ours.delta(epsilon).upper == pytest.approx(worst.delta(epsilon).upper, rel=1e-9)
         pair = (worst @ worst).delta(epsilon).upper
         assert twice.delta(epsilon).upper == pytest.approx(pair, rel=1e-6)
     with pytest.raises(ValueError, match="approximate"):
-        interop.from_dp_event(event)
-    pure = interop.from_dp_event(newer("EpsilonDeltaDpEvent", epsilon=0.5, delta=0.0))
+        from_dp_event(event)
+    pure = from_dp_event(newer("EpsilonDeltaDpEvent", epsilon=0.5, delta=0.0))
     assert pure.tradeoff().delta(0.1).upper == ny.pure(0.5).delta(0.1).upper
-    everything = interop.from_dp_event(newer("EpsilonDeltaDpEvent", epsilon=math.inf, delta=0.0))
+    everything = from_dp_event(newer("EpsilonDeltaDpEvent", epsilon=math.inf, delta=0.0))
     assert everything == ny.NonPrivate()
 
 
@@ -280,9 +269,8 @@ def batch_sums(others, rate, limit, value):
 
 @pytest.mark.parametrize(("rate", "limit"), [(0.9, 3), (0.3, 2), (0.5, 10), (0.2, 1)])
 def test_truncated_batches_never_tell_more_than_their_bound(rate, limit):
-    """Batches enumerated, with n or n - 1 others; the record pulls away from all of them."""
     n, y = 10, np.linspace(-24.0, 16.0, 40_001)
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
+    event = Truncated(n, rate, limit, 1.0)
 
     def density(others, value):
         law = batch_sums(others, rate, limit, value)
@@ -292,7 +280,7 @@ def test_truncated_batches_never_tell_more_than_their_bound(rate, limit):
     cases = [("add-remove", m, 1.0, None) for m in (n - 1, n)]
     cases += [("replace-one", n - 1, 1.0, v) for v in (-1.0, 0.0)]
     for relation, others, value, other in cases:
-        bound = interop.from_dp_event(event, relation).tradeoff()
+        bound = from_dp_event(event, relation).tradeoff()
         p, q = density(others, value), density(others, other)
         for epsilon in (0.0, 0.4, 1.5):
             gain = max(
@@ -311,7 +299,6 @@ def binomial(n, k, rate):
     [(4, 0.9, 1, 0.5), (9, 0.99, 2, 0.3), (9, 0.5, 4, 1.0), (8, 1.0, 3, 1.0), (8, 0.2, 8, 0.5)],
 )
 def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma, relation):
-    """Delta at 0, class by class: none is dropped, and what is added for rounding is a trifle."""
     with mp.workdps(30):
 
         def moved(norm):
@@ -324,8 +311,8 @@ def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma,
         below = (mp.fsum(p[:limit]) - edge) * q * moved(1 if relation == "add-remove" else 2)
         above = mp.fsum(p[k] * q * limit / (k + 1) for k in range(limit, n)) + edge * q
         truth = below + above * moved(2)
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, sigma)
-    upper = interop.from_dp_event(event, relation).tradeoff().delta(0).upper
+    event = Truncated(n, rate, limit, sigma)
+    upper = from_dp_event(event, relation).tradeoff().delta(0).upper
     assert truth <= upper <= truth * (1 + 1e-7)
 
 
@@ -333,13 +320,12 @@ def test_truncated_batches_have_the_mean_of_their_classes(n, rate, limit, sigma,
     ("n", "rate", "limit"), [(6, 0.3, 2), (6, 0.9, 1), (5, 1.0, 3), (5, 0.4, 9)]
 )
 def test_truncated_batches_without_noise_tell_who_is_in_them(n, rate, limit):
-    """Under replace-one the chance of being used; under add-remove all batches enumerated."""
-    event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 0.0)
+    event = Truncated(n, rate, limit, 0.0)
     p = [float(binomial(n - 1, k, rate)) for k in range(n)]
     used = math.fsum(m * rate * min(1, limit / (k + 1)) for k, m in enumerate(p))
-    delta = interop.from_dp_event(event, "replace-one").tradeoff().delta(0.5)
+    delta = from_dp_event(event, "replace-one").tradeoff().delta(0.5)
     assert delta.lower * (1 - 1e-8) <= used <= delta.upper * (1 + 1e-15)
-    f = interop.from_dp_event(event, "add-remove").tradeoff()
+    f = from_dp_event(event, "add-remove").tradeoff()
     for others in (n - 1, n):
         there, away = {"in it": 0.0}, {"in it": 0.0}
         for k in range(others + 1):
@@ -358,31 +344,31 @@ def test_truncated_batches_without_noise_tell_who_is_in_them(n, rate, limit):
     ("n", "rate"), [(50, 0.3), (10**5, 0.01), (10**6, 0.3), (10**9, 1e-4), (10**12, 1e-8)]
 )
 def test_tails_of_the_batch_size_are_certified(n, rate):
-    """Against the sum of their terms, at the mean, far above it, and at both ends."""
+    def tail(k, n):
+        first = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
+        term, total = mp.exp(first + k * mp.log(rate) + (n - k) * mp.log1p(-mp.mpf(rate))), 0
+        for j in range(k, n + 1):
+            total += term
+            term *= mp.mpf(n - j) / (j + 1) * rate / (1 - mp.mpf(rate))
+            if term < total * mp.mpf(10) ** -16:
+                break
+        return total
+
     spread = math.sqrt(n * rate * (1 - rate))
-    for k in (math.ceil(n * rate + z * spread) for z in (0.1, 1, 6, 7)):
+    for limit in (math.ceil(n * rate + z * spread) for z in (0.1, 1, 3)):
+        event = Truncated(n, rate, limit, 0.0)
+        delta = from_dp_event(event, "replace-one").tradeoff().delta(0.5)
         with mp.workdps(40):
-            q = mp.mpf(rate)
-            log_first = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
-            term = mp.exp(log_first + k * mp.log(q) + (n - k) * mp.log1p(-q))
-            truth = mp.mpf(0)
-            for j in range(k, n + 1):
-                truth += term
-                term *= mp.mpf(n - j) / (j + 1) * q / (1 - q)
-                if term < truth * mp.mpf(10) ** -16:
-                    break
-            low, high = _tail(k, n, rate)
-            assert low <= truth <= high <= low * (1 + 1e-8)
-    assert _tail(0, n, rate) == (1, 1)
-    assert _tail(n + 1, n, rate) == (0, 0)
-    assert _tail(n, n, 1.0) == (1, 1)
+            missed = tail(limit, n - 1) - mp.mpf(limit) / n / rate * tail(limit + 1, n)
+            truth = (1 - missed) * rate
+            assert delta.lower * (1 - 1e-8) <= truth <= delta.upper * (1 + 1e-15)
+            assert delta.width <= 1e-7 * truth
 
 
 def test_a_batch_that_is_never_full_is_poisson():
-    """The limit beyond the dataset changes nothing under replace-one, and little at its edge."""
-    event = ev.TruncatedSubsampledGaussianDpEvent(100, 0.01, 60, 1.0)
+    event = Truncated(100, 0.01, 60, 1.0)
     plain = ny.Gaussian(1).subsample(rate=0.01).tradeoff().epsilon(1e-6)
-    epsilon = interop.from_dp_event(event).tradeoff().epsilon(1e-6)
+    epsilon = from_dp_event(event).tradeoff().epsilon(1e-6)
     assert epsilon.upper == pytest.approx(plain.upper, rel=1e-9)
 
 
@@ -390,17 +376,16 @@ REFUSED = {
     "UnsupportedDpEvent": ev.UnsupportedDpEvent(),
     "SampledWithReplacementDpEvent": ev.SampledWithReplacementDpEvent(100, 5, GAUSS),
     "SingleEpochTreeAggregationDpEvent": ev.SingleEpochTreeAggregationDpEvent(1.0, 8),
-    "RepeatAndSelectDpEvent": ev.RepeatAndSelectDpEvent(ev.NonPrivateDpEvent(), 2.0, 1.0),
+    "RepeatAndSelectDpEvent": ev.RepeatAndSelectDpEvent(Open(), 2.0, 1.0),
     "ZCDpEvent": ev.ZCDpEvent(0.1),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_certified_loss_is_refused_by_name(name):
-    """Alone, and wherever it stands in a tree; the accountant says that it does not support it."""
-    for event in (REFUSED[name], ev.ComposedDpEvent([GAUSS, REFUSED[name]])):
+    for event in (REFUSED[name], Together([GAUSS, REFUSED[name]])):
         with pytest.raises(ValueError, match=name):
-            interop.from_dp_event(event)
+            from_dp_event(event)
         assert not NeymanAccountant().supports(event)
         with pytest.raises(dp_accounting.UnsupportedEventError, match=name):
             NeymanAccountant().compose(event)
@@ -411,49 +396,20 @@ def test_what_has_no_certified_loss_is_refused_by_name(name):
     [
         (ev.RandomizedResponseDpEvent(0.5, 3), "add-remove", "replace-one"),
         (SUPPORTED["mixture"], "replace-one", "add-remove"),
-        (ev.SampledWithoutReplacementDpEvent(100, 5, GAUSS), "add-remove", "replace-one"),
-        (ev.PoissonSampledDpEvent(0.1, SUPPORTED["discrete laplace"]), "replace-one", "proven"),
-        (ev.PoissonSampledDpEvent(0.1, SUPPORTED["two answers"]), "replace-one", "add-remove"),
+        (Without(100, 5, GAUSS), "add-remove", "replace-one"),
+        (Poisson(0.1, SUPPORTED["discrete laplace"]), "replace-one", "proven"),
+        (Poisson(0.1, SUPPORTED["two answers"]), "replace-one", "add-remove"),
         (GAUSS, "special", "neighboring"),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                4, 2, ev.SampledWithoutReplacementDpEvent(50, 1, GAUSS)
-            ),
-            "replace-one",
-            "needs 50 records",
-        ),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                4, 2, ev.SampledWithoutReplacementDpEvent(50, 1, ev.NonPrivateDpEvent())
-            ),
-            "replace-one",
-            "needs 50 records",
-        ),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                9, 2, ev.ComposedDpEvent([GAUSS, ev.SampledWithoutReplacementDpEvent(3, 1, GAUSS)])
-            ),
-            "replace-one",
-            "needs 3 records",
-        ),
-        (
-            ev.SampledWithoutReplacementDpEvent(
-                9, 2, ev.TruncatedSubsampledGaussianDpEvent(7, 0.1, 5, 1.0)
-            ),
-            "replace-one",
-            "needs 7 records",
-        ),
-        (
-            ev.PoissonSampledDpEvent(0.5, ev.TruncatedSubsampledGaussianDpEvent(7, 0.1, 5, 1.0)),
-            "add-remove",
-            "no fixed size",
-        ),
+        (Without(4, 2, Without(50, 1, GAUSS)), "replace-one", "needs 50 records"),
+        (Without(4, 2, Without(50, 1, Open())), "replace-one", "needs 50 records"),
+        (Without(9, 2, Together([GAUSS, Without(3, 1, GAUSS)])), "replace-one", "needs 3 records"),
+        (Without(9, 2, Truncated(7, 0.1, 5, 1.0)), "replace-one", "needs 7 records"),
+        (Poisson(0.5, Truncated(7, 0.1, 5, 1.0)), "add-remove", "no fixed size"),
     ],
 )
 def test_events_and_relations_that_do_not_go_together_are_refused(event, neighboring, said):
-    """With the reason."""
     with pytest.raises(ValueError, match=said):
-        interop.from_dp_event(event, neighboring)
+        from_dp_event(event, neighboring)
 
 
 @pytest.mark.parametrize(
@@ -463,75 +419,62 @@ def test_events_and_relations_that_do_not_go_together_are_refused(event, neighbo
         (ev.GaussianDpEvent(math.nan), "noise_multiplier = nan"),
         (ev.LaplaceDpEvent(math.inf), "noise_multiplier = inf"),
         (ev.DiscreteLaplaceDpEvent(0.0, 1), "noise_parameter = 0.0"),
-        (ev.PoissonSampledDpEvent(1.2, GAUSS), "sampling_probability = 1.2"),
-        (ev.SelfComposedDpEvent(GAUSS, -1), "count = -1"),
+        (Poisson(1.2, GAUSS), "sampling_probability = 1.2"),
+        (Repeated(GAUSS, -1), "count = -1"),
         (ev.MixtureOfGaussiansDpEvent(1.0, [1.0], [0.5]), "probabilities"),
-        (ev.TruncatedSubsampledGaussianDpEvent(0, 0.1, 5, 1.0), "dataset_size = 0"),
-        (ev.TruncatedSubsampledGaussianDpEvent(10**400, 0.1, 5, 1.0), "dataset_size = 1"),
-        (ev.PoissonSampledDpEvent(5e-324, GAUSS), "sampling_probability = 5e-324"),
-        (ev.PoissonSampledDpEvent(1e-200, ev.PoissonSampledDpEvent(1e-200, GAUSS)), "rate = "),
-        (
-            ev.PoissonSampledDpEvent(
-                1e-200, ev.PoissonSampledDpEvent(1e-200, ev.NonPrivateDpEvent())
-            ),
-            "rate = ",
-        ),
+        (Truncated(0, 0.1, 5, 1.0), "dataset_size = 0"),
+        (Truncated(10**400, 0.1, 5, 1.0), "dataset_size = 1"),
+        (Poisson(5e-324, GAUSS), "sampling_probability = 5e-324"),
+        (Poisson(1e-200, Poisson(1e-200, GAUSS)), "rate = "),
+        (Poisson(1e-200, Poisson(1e-200, Open())), "rate = "),
     ],
 )
 def test_parameters_out_of_range_are_named(event, said):
-    """As elsewhere."""
     with pytest.raises(ValueError, match=said):
-        interop.from_dp_event(event)
+        from_dp_event(event)
 
 
 def test_only_events_are_read():
-    """A number is none."""
     with pytest.raises(TypeError, match="event = 3"):
-        interop.from_dp_event(3)
+        from_dp_event(3)
 
 
 def test_replacing_moves_twice_as_far():
-    """One record goes and another comes; the Poisson-subsampled Gaussian has its own pair."""
-    assert interop.from_dp_event(GAUSS, "replace-one") == ny.Gaussian(1.1, 2)
-    assert interop.from_dp_event(ev.LaplaceDpEvent(2.0), "replace-one") == ny.Laplace(2.0, 2)
-    fixed = interop.from_dp_event(ev.SampledWithoutReplacementDpEvent(100, 5, GAUSS), "replace-one")
+    assert from_dp_event(GAUSS, "replace-one") == ny.Gaussian(1.1, 2)
+    assert from_dp_event(ev.LaplaceDpEvent(2.0), "replace-one") == ny.Laplace(2.0, 2)
+    fixed = from_dp_event(Without(100, 5, GAUSS), "replace-one")
     assert fixed == ny.Gaussian(1.1, 2).subsample(size=5, population=100)
-    poisson = interop.from_dp_event(ev.PoissonSampledDpEvent(0.1, GAUSS), "replace-one")
+    poisson = from_dp_event(Poisson(0.1, GAUSS), "replace-one")
     assert poisson.neighboring == "replace-one"
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 def test_a_poisson_sample_of_a_poisson_sample_is_one(relation):
-    """Under both relations, as with `.subsample`."""
-    event = ev.PoissonSampledDpEvent(0.5, ev.PoissonSampledDpEvent(0.25, GAUSS))
-    result = interop.from_dp_event(event, relation)
+    event = Poisson(0.5, Poisson(0.25, GAUSS))
+    result = from_dp_event(event, relation)
     assert result == ny.Gaussian(1.1).subsample(rate=0.125, neighboring=relation)
     sampled = ny.Gaussian(1.1).subsample(rate=0.25, neighboring=relation)
     assert result == sampled.subsample(rate=0.5, neighboring=relation)
 
 
 def test_rates_multiply_where_all_is_revealed():
-    """A record is revealed if every sample has it."""
-    revealed = ev.PoissonSampledDpEvent(0.5, ev.NonPrivateDpEvent())
-    event = ev.SampledWithoutReplacementDpEvent(10, 5, revealed)
-    delta = interop.from_dp_event(event, "replace-one").tradeoff().delta(1.0)
+    revealed = Poisson(0.5, Open())
+    event = Without(10, 5, revealed)
+    delta = from_dp_event(event, "replace-one").tradeoff().delta(1.0)
     assert delta.lower <= 0.25 <= delta.upper < 0.2500001
-    nested = ev.SampledWithoutReplacementDpEvent(
-        10, 5, ev.SampledWithoutReplacementDpEvent(5, 1, ev.NonPrivateDpEvent())
-    )
-    assert interop.from_dp_event(nested, "replace-one").rate == pytest.approx(0.1)
+    nested = Without(10, 5, Without(5, 1, Open()))
+    assert from_dp_event(nested, "replace-one").rate == pytest.approx(0.1)
 
 
 def test_more_is_supported_than_the_peer_supports():
-    """Poisson samples of sums, of finite mechanisms, and of samples."""
     for inner in (
-        ev.SelfComposedDpEvent(GAUSS, 3),
-        ev.ComposedDpEvent([GAUSS, ev.LaplaceDpEvent(1.0)]),
+        Repeated(GAUSS, 3),
+        Together([GAUSS, ev.LaplaceDpEvent(1.0)]),
         ev.DiscreteLaplaceDpEvent(0.5, 2),
-        ev.PoissonSampledDpEvent(0.5, GAUSS),
+        Poisson(0.5, GAUSS),
     ):
-        curve = interop.from_dp_event(ev.PoissonSampledDpEvent(0.1, inner)).tradeoff()
-        total = interop.from_dp_event(inner).tradeoff()
+        curve = from_dp_event(Poisson(0.1, inner)).tradeoff()
+        total = from_dp_event(inner).tradeoff()
         assert curve.delta(0.2).upper < total.delta(0.2).lower
 
 
@@ -540,23 +483,22 @@ def test_more_is_supported_than_the_peer_supports():
 
 def test_the_accountant_adds_up_and_answers_with_the_safe_end():
     """As the mechanism that was composed; its ledger is the peer's own."""
-    step = ev.PoissonSampledDpEvent(0.02, GAUSS)
+    step = Poisson(0.02, GAUSS)
     a = NeymanAccountant().compose(step, 300).compose(ev.LaplaceDpEvent(5.0))
     assert a.mechanism == ny.Gaussian(1.1).subsample(rate=0.02) * 300 + ny.Laplace(5.0)
     f = a.mechanism.tradeoff()
     assert a.get_epsilon(1e-6) == f.epsilon(1e-6).upper
     assert a.get_delta(1.0) == pytest.approx(f.delta(1.0).upper, rel=1e-8)
     assert a.get_epsilon(1e-30) == pytest.approx(f.epsilon(1e-30).upper, rel=1e-8)
-    assert isinstance(a.ledger, ev.ComposedDpEvent)
+    assert isinstance(a.ledger, Together)
     assert NeymanAccountant().get_epsilon(1e-6) == 0
     assert a.get_epsilon(1.0) == 0
     with pytest.raises(ValueError, match=r"target_delta = 1\.5"):
         a.get_epsilon(1.5)
-    assert NeymanAccountant().compose(ev.NonPrivateDpEvent()).get_epsilon(1e-6) == math.inf
+    assert NeymanAccountant().compose(Open()).get_epsilon(1e-6) == math.inf
 
 
 def test_the_relation_decides():
-    """REPLACE_ONE moves twice as far; REPLACE_SPECIAL is refused."""
     assert NeymanAccountant(REPLACE).compose(GAUSS).get_epsilon(1e-5) == pytest.approx(
         ny.Gaussian(1.1, 2).tradeoff().epsilon(1e-5).upper
     )
@@ -565,24 +507,20 @@ def test_the_relation_decides():
 
 
 def test_their_calibration_finds_a_noise_that_keeps_the_promise():
-    """The sigma that comes back is certified, and within its tolerance of our own calibration."""
     target = ny.approximate(2.0, 1e-6)
 
     def event(sigma):
-        return ev.SelfComposedDpEvent(
-            ev.PoissonSampledDpEvent(0.01, ev.GaussianDpEvent(sigma)), 2_000
-        )
+        return Repeated(Poisson(0.01, ev.GaussianDpEvent(sigma)), 2_000)
 
     sigma = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant, event, 2.0, 1e-6, dp_accounting.ExplicitBracketInterval(0.3, 10.0)
     )
-    assert interop.from_dp_event(event(sigma)).tradeoff().epsilon(1e-6).upper <= 2.0
+    assert from_dp_event(event(sigma)).tradeoff().epsilon(1e-6).upper <= 2.0
     own = ny.calibrate(lambda s: ny.Gaussian(s).subsample(rate=0.01) * 2_000, target)
     assert abs(sigma - own) <= 2e-6
 
 
 def test_their_calibration_starts_at_no_noise_at_all():
-    """Its own bracket begins at 0, where everything is revealed."""
     sigma = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant, ev.GaussianDpEvent, 1.0, 1e-5, tol=1e-4
     )
@@ -590,24 +528,23 @@ def test_their_calibration_starts_at_no_noise_at_all():
     assert ny.Gaussian(sigma - 2e-4).tradeoff().epsilon(1e-5).lower > 1.0
 
     def truncated(sigma):
-        return ev.TruncatedSubsampledGaussianDpEvent(50, 0.1, 8, sigma)
+        return Truncated(50, 0.1, 8, sigma)
 
     sigma = dp_accounting.calibrate_dp_mechanism(NeymanAccountant, truncated, 1.0, 1e-5, tol=1e-2)
-    assert interop.from_dp_event(truncated(sigma)).tradeoff().epsilon(1e-5).upper <= 1.0
+    assert from_dp_event(truncated(sigma)).tradeoff().epsilon(1e-5).upper <= 1.0
 
 
 def test_their_calibration_counts_steps():
-    """The last number of steps that keeps the promise."""
-    step = ev.PoissonSampledDpEvent(0.01, GAUSS)
+    step = Poisson(0.01, GAUSS)
     steps = dp_accounting.calibrate_dp_mechanism(
         NeymanAccountant,
-        lambda n: ev.SelfComposedDpEvent(step, n),
+        lambda n: Repeated(step, n),
         1.0,
         1e-6,
         dp_accounting.ExplicitBracketInterval(1, 5_000),
         discrete=True,
     )
-    one = interop.from_dp_event(step)
+    one = from_dp_event(step)
     assert (one * steps).tradeoff().epsilon(1e-6).upper <= 1.0
     assert (one * (steps + 1)).tradeoff().epsilon(1e-6).lower > 1.0
 
@@ -630,9 +567,8 @@ EPSILONS = np.array([-6.0, -2.0, -0.3, 0.0, 0.2505, 0.7, 1.9, 4.0])
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_what_is_exported_dominates(name):
-    """Delta of the PLD is nowhere below ours, and not far above."""
     f = MECHANISMS[name].tradeoff()
-    pld = interop.to_pld(f, 2e-3)
+    pld = to_pld(f, 2e-3)
     result = pld.get_delta_for_epsilon(EPSILONS)
     low = np.max([p.log_deltas(EPSILONS)[0] for p in f.profiles], axis=0)
     high = np.max([p.log_deltas(EPSILONS)[1] for p in f.profiles], axis=0)
@@ -641,9 +577,8 @@ def test_what_is_exported_dominates(name):
 
 
 def test_what_is_exported_keeps_its_directions_apart():
-    """A Poisson-subsampled Gaussian loses little where a record is added."""
     m = ny.Gaussian(1).subsample(rate=0.1)
-    pld = interop.to_pld(m, INTERVAL).self_compose(30)
+    pld = to_pld(m, INTERVAL).self_compose(30)
     ours = (m * 30).tradeoff()
     theirs = peer.from_gaussian_mechanism(
         1.0, value_discretization_interval=INTERVAL, sampling_prob=0.1
@@ -655,17 +590,15 @@ def test_what_is_exported_keeps_its_directions_apart():
 
 
 def test_an_export_composes_with_their_distributions():
-    """It has the type and the interval that theirs have by default."""
-    ours = interop.to_pld(ny.Laplace(2))
+    ours = to_pld(ny.Laplace(2))
     both = ours.compose(peer.from_laplace_mechanism(1.0))
     truth = (ny.Laplace(2) + ny.Laplace(1)).tradeoff().epsilon(1e-3)
     assert truth.lower <= both.get_epsilon_for_delta(1e-3) <= truth.upper + 1e-4
 
 
 def test_several_shifts_are_all_dominated():
-    """A mechanism with several possible losses is exported as one pair above them all."""
     m = ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)])
-    pld = interop.to_pld(m, INTERVAL)
+    pld = to_pld(m, INTERVAL)
     for epsilon in (0.1, 1.0, 3.0):
         assert pld.get_delta_for_epsilon(epsilon) >= m.tradeoff().delta(epsilon).lower
 
@@ -691,9 +624,8 @@ IMPORTED = {
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_what_is_imported_is_what_was_stated(name):
-    """Every delta is the PLD's, rounded up by next to nothing; the method says whose it is."""
     pld = IMPORTED[name]()
-    f = interop.from_pld(pld, 2e-3, "add-remove")
+    f = from_pld(pld, 2e-3, "add-remove")
     assert f.neighboring == "add-remove"
     reference = pld.get_delta_for_epsilon(EPSILONS)
     low = np.max([p.log_deltas(EPSILONS)[0] for p in f.profiles], axis=0)
@@ -711,9 +643,8 @@ def test_what_is_imported_is_what_was_stated(name):
 
 @pytest.mark.parametrize("name", ["dots", "buckets", "sparse"])
 def test_what_is_imported_composes(name):
-    """With itself it answers as theirs does; the two directions stay apart."""
     pld = IMPORTED[name]()
-    f = interop.from_pld(pld, 2e-3) ** 6
+    f = from_pld(pld, 2e-3) ** 6
     total = pld.self_compose(6)
     for delta in (1e-2, 1e-6):
         epsilon = f.epsilon(delta)
@@ -721,8 +652,7 @@ def test_what_is_imported_composes(name):
 
 
 def test_what_is_imported_composes_with_a_mechanism():
-    """A curve beside our own mechanism: above the truth, and near it."""
-    f = interop.from_pld(theirs(), 2e-3) @ ny.Gaussian(2).tradeoff()
+    f = from_pld(theirs(), 2e-3) @ ny.Gaussian(2).tradeoff()
     truth = (ny.Gaussian(1).subsample(rate=0.2) + ny.Gaussian(2)).tradeoff().epsilon(1e-5)
     epsilon = f.epsilon(1e-5)
     assert truth.lower <= epsilon.upper <= truth.upper * (1 + 1e-3)
@@ -730,44 +660,40 @@ def test_what_is_imported_composes_with_a_mechanism():
 
 
 def test_what_reveals_everything_is_imported_too():
-    """Mass 1 of infinite loss."""
-    pld = interop.to_pld(NonPrivate(), INTERVAL)
-    assert interop.from_pld(pld, INTERVAL).delta(5.0).upper == 1
+    pld = to_pld(NonPrivate(), INTERVAL)
+    assert from_pld(pld, INTERVAL).delta(5.0).upper == 1
 
 
 def test_an_optimistic_estimate_is_refused():
-    """No promise can rest on it."""
     for make in (
         theirs(pessimistic_estimate=False, use_connect_dots=False),
         peer.identity(2e-3, pessimistic_estimate=False),
     ):
         with pytest.raises(ValueError, match="pessimistic_estimate=True"):
-            interop.from_pld(make, 2e-3)
+            from_pld(make, 2e-3)
 
 
 def test_intervals_are_checked():
-    """Another interval than the distribution's, one that is far too small, and none."""
     with pytest.raises(ValueError, match="is not this"):
-        interop.from_pld(theirs())
+        from_pld(theirs())
     with pytest.raises(ValueError, match="too small"):
-        interop.to_pld(ny.Laplace(0.01), 1e-5)
-    for call in (interop.from_pld, interop.to_pld):
+        to_pld(ny.Laplace(0.01), 1e-5)
+    for call in (from_pld, to_pld):
         with pytest.raises(ValueError, match="interval"):
-            call(ny.Laplace(1) if call is interop.to_pld else theirs(), 0.0)
+            call(ny.Laplace(1) if call is to_pld else theirs(), 0.0)
     with pytest.raises(ValueError, match="tail"):
-        interop.to_pld(ny.Laplace(1), 1e-2, tail=0.0)
+        to_pld(ny.Laplace(1), 1e-2, tail=0.0)
 
 
 def test_what_is_no_distribution_and_no_curve_is_refused_by_name():
-    """And a relation that no one knows."""
     for wrong in (None, 3, "pld", ny.Laplace(1)):
         with pytest.raises(TypeError, match="pld = "):
-            interop.from_pld(wrong)
+            from_pld(wrong)
     for wrong in (None, 3, ny.Laplace):
         with pytest.raises(TypeError, match="of = "):
-            interop.to_pld(wrong)
+            to_pld(wrong)
     with pytest.raises(ValueError, match=r"'foo'.*'any', 'add-remove', 'replace-one'"):
-        interop.from_pld(theirs(), 2e-3, neighboring="foo")
+        from_pld(theirs(), 2e-3, neighboring="foo")
 
 
 # The extra
@@ -778,16 +704,15 @@ def run(code):
 
 
 def test_a_missing_extra_names_itself():
-    """Wherever it is first needed."""
     code = """
 import sys
 sys.modules["dp_accounting"] = None
 import neyman as ny
-from neyman.accounting.dp_accounting import privacy_loss as interop
+from neyman import accounting
 for call in (
-    lambda: interop.from_dp_event(None),
-    lambda: interop.NeymanAccountant,
-    lambda: interop.to_pld(ny.Laplace(1), 1e-2),
+    lambda: accounting.from_dp_event(None),
+    lambda: accounting.NeymanAccountant,
+    lambda: accounting.to_pld(ny.Laplace(1), 1e-2),
 ):
     try:
         call()
@@ -800,13 +725,12 @@ for call in (
 
 
 def test_it_is_imported_only_when_it_is_used():
-    """Neither `import neyman` nor our own accounting needs it."""
     code = """
 import sys
 import neyman as ny
-from neyman.accounting.dp_accounting import privacy_loss as interop
+from neyman import accounting
 ny.Laplace(1).tradeoff().epsilon(0.1)
 assert not any(name.startswith("dp_accounting") for name in sys.modules)
-assert interop.NeymanAccountant().get_epsilon(0.1) == 0
+assert accounting.NeymanAccountant().get_epsilon(0.1) == 0
 """
     run(code)

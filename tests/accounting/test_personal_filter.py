@@ -35,7 +35,6 @@ def total(steps: PersonalFilter, vectors: Any) -> np.ndarray:
     st.integers(1, 300),
 )
 def test_a_person_takes_part_while_the_exact_sum_of_costs_fits(numbers, cap):
-    """Two people with two numbers each; the budget is cap / (2 sigma^2), attained with equality."""
     sigma = 7
     steps = PersonalFilter(budget=Fraction(cap, 2 * sigma**2), sigma=sigma, people=2)
     used = [0, 0]
@@ -51,7 +50,6 @@ def test_a_person_takes_part_while_the_exact_sum_of_costs_fits(numbers, cap):
 
 
 def test_without_one_person_the_others_are_where_they_were():
-    """The pair of one person: both runs see the same others, so the sums differ by that vector."""
     rows = np.random.default_rng(0).integers(-20, 20, (30, 5, 3))
     both = PersonalFilter(budget=4, sigma=10, people=5)
     without = PersonalFilter(budget=4, sigma=10, people=4)
@@ -97,25 +95,6 @@ def test_no_text_copy_or_error_has_an_amount(caplog):
             assert str(amount) not in text, text
     assert not hasattr(steps, "__dict__")
     assert not hasattr(steps._secret, "__dict__")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("budget", 0),
-        ("budget", -1),
-        ("sigma", 0),
-        ("sigma", 2**53),
-        ("sigma", 10**18),
-        ("people", -1),
-        ("people", 10**8 + 1),
-        ("people", 10**15),
-        ("people", 10**30),
-    ],
-)
-def test_values_out_of_range_are_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=f"{name} = {value} must be"):
-        PersonalFilter(**{"budget": 1, "sigma": 1, "people": 1, name: value})
 
 
 def one_step():
@@ -184,7 +163,6 @@ def test_a_forked_child_is_refused_and_the_parent_pays_on():
 @pytest.mark.needs("release")
 @forks
 def test_a_child_with_the_same_process_id_is_refused(monkeypatch):
-    """In a new process-id namespace, the child of process 1 is process 1 too."""
     monkeypatch.setattr(os, "getpid", lambda: 1)
     steps, vectors = one_step()
     assert in_a_child(lambda: steps.step(vectors)).startswith("RuntimeError")
@@ -225,7 +203,6 @@ def test_no_number_of_an_integer_dtype_raises_an_error(dtype):
 
 
 def test_other_types_are_refused_by_their_type_whatever_they_hold():
-    """A list becomes an array of a dtype that depends on its numbers: 2^62, 2^63, or ragged."""
     steps = PersonalFilter(budget=0.5, sigma=50, people=2)
     contents: list[Any] = [[[x, -1], [3, 4]] for x in (1, 2**62, 2**63, 2**64, 1.5, "x", None)]
     contents += [[[1, 2], [3]], [[1], [2]], []]

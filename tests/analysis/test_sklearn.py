@@ -231,13 +231,11 @@ def test_a_scaler_has_the_moments_of_the_entries_that_are_there():
     assert np.allclose(model.inverse_transform(moved), x, equal_nan=True)
 
 
-def test_the_parts_of_a_row_never_leave_the_ball_of_the_scaler():
-    from neyman.sklearn import _Powers  # pyright: ignore[reportPrivateUsage]
-
-    z = np.linspace(-1.5, 1.5, 2001)[:, None]
-    parts = _Powers(np.vstack([z, [[np.nan]]]), np.zeros(1), np.ones(1))
-    squares = (parts[:] ** 2).sum(axis=1)
-    assert squares.max() == 1.5
+@pytest.mark.parametrize("value", [-1.5, -1, 0, 1, 1.5])
+def test_the_ball_of_the_scaler_has_room_for_the_parts_of_each_row(value):
+    model = StandardScaler(budget=AMPLE, bounds=(-1, 1)).fit(np.full((2000, 2), value))
+    assert np.allclose(model.mean_, np.clip(value, -1, 1), atol=1e-4)
+    assert np.allclose(model.var_, 0, atol=1e-3)
 
 
 def test_components_are_those_of_the_exact_covariance_within_the_noise():
@@ -262,12 +260,14 @@ def test_intervals_of_a_scaler_and_a_line_cover_in_at_least_their_share_of_runs(
     least = int(stats.binom.ppf(1e-5, runs, 0.95))
     hits = np.zeros(2)
     for run in range(runs):
-        x, y, _ = table(400, seed=run)
-        low, high = LinearRegression(budget=ny.gdp(2), radius=1, bounds=(-1, 1)).fit(x, y).interval_
+        x, y, _ = table(2000, seed=run)
+        low, high = LinearRegression(budget=ny.gdp(4), radius=1, bounds=(-1, 1)).fit(x, y).interval_
         hits[0] += low[0] <= 0.5 <= high[0]
+        assert high[0] - low[0] < 0.04
         x[:: 1 + run % 5, 0] = np.nan
-        low, high = StandardScaler(budget=ny.gdp(2), bounds=(-1, 1)).fit(x).interval_
+        low, high = StandardScaler(budget=ny.gdp(4), bounds=(-1, 1)).fit(x).interval_
         hits[1] += low[1] <= 0.0 <= high[1]
+        assert high[1] - low[1] < 0.36
     assert np.all(hits >= least)
 
 

@@ -157,3 +157,38 @@ CORRECT = {
     subsampled: ny.Gaussian(1).subsample(rate=0.5),
     clipped_sum: ONE,
 }
+
+JOINED = {
+    "schema": 2,
+    "name": "joined",
+    "dataset": "clinic@1",
+    "table": "visits",
+    "where": "day >= date('2020-02-01') or urgent",
+    "unit": {"protects": "patient", "neighboring": "add-remove", "id": "patient", "rows": 2},
+    "tables": {
+        "people": {"id": "id", "join": ["sex"], "duplicates": "drop"},
+        "bills": {"rows": 2},
+    },
+    "columns": {
+        "sex": {"keys": ["f", "m"]},
+        "paid": {"integer": True},
+        "day": {"type": "date"},
+        "urgent": {"type": "boolean"},
+        "kind": {"type": "text"},
+        "cost": {"type": "whole"},
+    },
+    "derive": {
+        "emergency": {"map": "kind", "to": {"a": "yes", "b": "no"}, "unknown": "no"},
+        "dear": {"expression": "cost * 2", "range": [0, 50]},
+    },
+    "lookup": {"desk": {"column": ["sex", "kind"], "keys": [["f", "a", "1"], ["m", "a", "2"]]}},
+    "budget": {"zcdp": "2"},
+    "query": [
+        {"name": "n", "measure": "count", "by": ["desk", "emergency"], "share": "1/4"},
+        {"name": "paid", "table": "bills", "measure": "sum", "column": "paid", "clip": [0, 9],
+         "share": "1/4"},
+        {"name": "cost", "measure": "sum", "column": "dear", "clip": [0, 40], "share": "1/4",
+         "where": "kind in ['a', 'c'] and cost > 3"},
+        {"name": "people", "table": "people", "measure": "units", "by": ["sex"], "share": "1/4"},
+    ],
+}  # fmt: skip

@@ -11,7 +11,6 @@ from scipy.special import ndtr, ndtri
 
 import neyman as ny
 from neyman.accounting import Filter, Odometer, PersonalFilter, posterior_chance, posterior_ratios
-from neyman.auditing.scores import band_limits
 from neyman.curves import garbling
 from neyman.publishing import PlanError
 
@@ -47,17 +46,20 @@ def test_a_true_claim_is_refuted_at_most_as_often_as_stated():
 
 
 def test_rates_of_laws_with_ties_stay_within_their_limits():
-    """Scores from four values: the two exact rates of each threshold lie between both limits."""
     p, q = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.4, 0.3, 0.2, 0.1])
     alarms, misses = np.append(np.cumsum(q[::-1])[::-1], 0.0), np.append(0.0, np.cumsum(p))
     missed = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
         members, others = (rng.choice(4, 200, p=law).astype(float) for law in (p, q))
-        points, floor, _ = band_limits(members, others, Fraction(1, 10))
+        scores = {(1,): iter(members), (): iter(others)}
+        shown = ny.audit.attack_curve(
+            lambda rows, scores=scores: next(scores[tuple(rows)]), [1], [], statistic=float,
+            runs=400, confidence="9/10",
+        )  # fmt: skip
         lower, upper = (
             np.interp(alarms, *zip(*[(0, 1), *corners, (1, 0)], strict=True))
-            for corners in (floor, points)
+            for corners in (shown.floor, shown.points)
         )
         # The rates are those of the best tests, so they lie on the attack's curve.
         missed += bool(np.any(misses < lower - 1e-9) or np.any(misses > upper + 1e-9))
@@ -78,7 +80,6 @@ def test_a_false_claim_is_refuted_with_its_level_and_the_confidence():
 
 
 def test_a_refutation_says_no_more_than_the_claim_allows():
-    """1 - the power of each claim, in fractions."""
     shown = simulated(4)
     for i in range(60):
         claim = ny.gdp(Fraction(i + 1, 200))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -10,56 +11,56 @@ import pytest
 
 import neyman as ny
 from canary_scores import CLAIM, LEVEL, MIDDLE, ROWS, SIGMA, of_canary, of_noise, scores
-from neyman.analysis.training import train as loop
 
 LARGE = int(os.environ.get("NEYMAN_AUDITS", "2000")) > 2000
 NAMES = count()
 
 
-def no_noise(patch):
-    patch.setattr(loop, "rounded_gaussian", lambda *given: np.zeros(given[1], np.int64))
+def no_noise(run):
+    return run(mechanism=DPSGD(sigma=0.05))
 
 
-def half_the_noise(patch):
-    draw = loop.rounded_gaussian
-    patch.setattr(loop, "rounded_gaussian", lambda s, *rest: draw(s / 4, *rest))
+def half_the_noise(run):
+    return run(mechanism=DPSGD(sigma=SIGMA / 2))
 
 
-def no_clipping(patch):
-    def unclipped_sum(values, clip, grid):
-        return np.rint(values * (grid / clip)).astype(np.int64).sum(axis=0)
-
-    patch.setattr(loop, "clipped_sum", unclipped_sum)
+def no_clipping(run):
+    """The same noise in rows that are cut at a norm that none of them has."""
+    return run(mechanism=DPSGD(sigma=SIGMA / 20), clip=20)
 
 
-def realized_batch(patch):
+def realized_batch(run):
     """Divide by the number of rows that were drawn: the sum and the noise shrink with it."""
-    add, draw, factors = loop._Descent._sum, loop.rounded_gaussian, [1.0]
+    batch = set()
+    return run(batch=batch) * ROWS / max(len(batch), 1)
 
-    def shorter_sum(run, parameters, batch):
-        factors[0] = run.terms.mechanism.batch / max(batch.size, 1)
-        return np.rint(add(run, parameters, batch) * factors[0]).astype(np.int64)
 
-    def shorter_noise(*given):
-        return np.rint(draw(*given[:3]) * factors[0]).astype(np.int64)
-
-    patch.setattr(loop._Descent, "_sum", shorter_sum)
-    patch.setattr(loop, "rounded_gaussian", shorter_noise)
+def DPSGD(sigma):
+    return ny.DPSGD(n=ROWS, batch=ROWS, sigma=sigma, epochs=1)
 
 
 @pytest.fixture
 def trained(tmp_path):
-    """Return a function that trains with canaries, and gives the parameters."""
+    """Return a function from canaries and a fault to the parameters of a training."""
     book = ny.throwaway(10**6, currency="renyi:8")
     for relation in ("add-remove", "replace-one"):
         book.register(f"{relation}@1", protects="row", neighboring=relation, rows=1)
 
-    def run(canaries, mechanism=CLAIM):
+    def run(canaries, mechanism=CLAIM, clip=1, batch=None):
         name = f"run{next(NAMES)}"
+        given = canaries.join(lambda w, rows: np.full((len(rows), 2), 0.1), start=[0, 0], rows=ROWS)
+        gradient = given.pop("gradient")
+
+        def watched(parameters, rows):
+            if batch is not None:
+                batch.update(rows.tolist())
+            return gradient(parameters, rows)
+
         return ny.train(
-            **canaries.join(lambda w, rows: np.full((len(rows), 2), 0.1), start=[0, 0], rows=ROWS),
+            watched,
+            **given,
             mechanism=mechanism,
-            clip=1,
+            clip=clip,
             step_size=1,
             ledger=book,
             dataset=f"{canaries.neighboring}@1",
@@ -68,7 +69,11 @@ def trained(tmp_path):
             piece=64,
         ).parameters
 
-    return run
+    def with_fault(canaries, fault=None, **more):
+        loop = partial(run, canaries, **more)
+        return fault(loop) if fault else loop()
+
+    return with_fault
 
 
 @pytest.mark.parametrize(
@@ -81,10 +86,9 @@ def trained(tmp_path):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold, trained, monkeypatch):
-    """At 95%, with the number of runs on each side; the thresholds are fixed in advance."""
-    fault(monkeypatch)
-    shown = ny.audit.scores(*scores(trained, runs, score), threshold=threshold)
+def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold, trained):
+    broken = partial(trained, fault=fault)
+    shown = ny.audit.scores(*scores(broken, runs, score), threshold=threshold)
     assert shown.refutes(CLAIM), shown
 
 
@@ -92,7 +96,6 @@ def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold, tr
     ("score", "threshold"), [(of_canary, MIDDLE), (of_noise, LEVEL)], ids=["canary", "noise"]
 )
 def test_the_loop_is_not_accused(score, threshold, trained):
-    """At 1 - 1e-7."""
     sides = scores(trained, 1000 if LARGE else 60, score)
     for at in (threshold, "all"):
         shown = ny.audit.scores(*sides, threshold=at, confidence="0.9999999")
@@ -100,42 +103,37 @@ def test_the_loop_is_not_accused(score, threshold, trained):
         assert not shown.refutes(ny.gdp(1 / SIGMA))
 
 
-def test_one_run_with_many_canaries_refutes_what_shows_in_each_of_them(trained, monkeypatch):
-    """No noise and no clipping; half the noise is within what one run never shows."""
+def test_one_run_with_many_canaries_refutes_what_shows_in_each_of_them(trained):
     canaries = ny.audit.canaries(200, norm=10)
     assert not canaries.one_run(trained(canaries), confidence="0.9999999").refutes(CLAIM)
     # 60 of 200 coins or more fall on each side but once in 10^7 times, so 120 guesses can be right.
     for fault, guesses in [(no_noise, 120), (no_clipping, 120), (half_the_noise, None)]:
-        with monkeypatch.context() as patch:
-            fault(patch)
-            shown = canaries.one_run(trained(canaries), guesses=guesses)
+        shown = canaries.one_run(trained(canaries, fault), guesses=guesses)
         assert shown.refutes(CLAIM) == bool(guesses), shown
         assert shown.neighboring == "add-remove"
 
 
-def test_a_search_learns_the_score_and_the_threshold(trained, monkeypatch):
-    no_noise(monkeypatch)
-
+def test_a_search_learns_the_score_and_the_threshold(trained):
     def run(inserted):
         canaries = ny.audit.canaries(norm=10, inserted=inserted)
-        parameters = trained(canaries)
+        parameters = trained(canaries, no_noise)
         return [of_canary(canaries, parameters), of_noise(canaries, parameters)]
 
     assert ny.audit.search(run, True, False, claim=CLAIM, runs=60, seed=1).refuted
 
 
-def test_opposite_canaries_audit_a_mechanism_of_replace_one(trained, monkeypatch):
-    """Fixed batches: the number of rows is public, and a canary moves the sum by 2 C."""
+def test_opposite_canaries_audit_a_mechanism_of_replace_one(trained):
     claim = ny.DPSGD(n=ROWS + 100, batch=ROWS + 100, sigma=1, epochs=1, sampling="fixed")
     canaries = ny.audit.canaries(100, norm=10, neighboring="replace-one")
     assert canaries.rows == 100
     assert (np.abs(canaries.gradients()).sum(axis=1) == 10).all()
-    shown = canaries.one_run(trained(canaries, claim), confidence="0.9999999")
+    shown = canaries.one_run(trained(canaries, mechanism=claim), confidence="0.9999999")
     assert not shown.refutes(claim)
     with pytest.raises(ValueError, match="relation"):
         shown.refutes(CLAIM)
-    no_noise(monkeypatch)
-    assert canaries.one_run(trained(canaries, claim), guesses=44).refutes(claim)
+    silent = ny.DPSGD(n=ROWS + 100, batch=ROWS + 100, sigma=0.05, epochs=1, sampling="fixed")
+    parameters = trained(canaries, mechanism=silent)
+    assert canaries.one_run(parameters, guesses=44).refutes(claim)
 
 
 def test_canaries_do_not_touch_the_model():

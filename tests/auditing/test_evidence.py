@@ -9,11 +9,16 @@ from __future__ import annotations
 import math
 import os
 import re
+from datetime import date
 from fractions import Fraction
+from itertools import pairwise
 
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import CORRECT, FAULTY, JOINED
+from programs import LONG as FOUR
+from programs import SHORT as THREE
 from scipy.special import bdtr, betaln, ndtr, ndtri
 
 import neyman as ny
@@ -21,7 +26,12 @@ from function_calls import function_calls
 from neyman.auditing import ManyRuns
 from neyman.auditing.evidence import OneRun
 from neyman.auditing.one_run_bounds import Guesses, approximate_level, gaussian_level
+from neyman.auditing.output_features import lowest_bit
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
+from neyman.auditing.releases.release_path import chance_of_draws
+from neyman.auditing.releases.small_data import neighbors
+from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.publishing import Plan
 
 AUDITS = int(os.environ.get("NEYMAN_AUDITS", "2000"))
 RNG = np.random.default_rng
@@ -79,7 +89,6 @@ def test_a_bound_on_a_tail_is_above_it():
 
 
 def test_a_limit_that_holds_at_all_times_solves_its_equation():
-    """The mixture's likelihood ratio, in 40 digits."""
     with mp.workdps(40):
         for count, trials, chance in [
             (0, 1, 0.025),
@@ -141,7 +150,6 @@ def test_the_recursion_agrees_with_plain_steps():
 
 @pytest.mark.parametrize("mu", [0.5, 1.0])
 def test_the_recursion_bounds_the_chance_of_the_best_guesser(mu):
-    """Independent Gaussian canaries: Bin(g, Phi(mu / 2)) is never above what it allows."""
     for guesses in (1, 2, 5, 20):
         for right in range(1, guesses + 1):
             truth = 1 - bdtr(right - 1, guesses, ndtr(mu / 2))
@@ -151,7 +159,6 @@ def test_the_recursion_bounds_the_chance_of_the_best_guesser(mu):
 
 
 def test_randomized_response_attains_the_bound_for_epsilon():
-    """Under pure epsilon the tail is exactly the binomial one."""
     for epsilon in (0.5, 2.0):
         q = 1 / (1 + math.exp(-epsilon))
         for right in (10, 15, 20):
@@ -169,7 +176,6 @@ def coverage(alphas, betas, audits, confidence, claim_mu, rng):
 
 
 def test_audits_of_gaussian_canaries_refute_the_truth_seldom():
-    """At any fixed threshold, with scores N(0, 1) and N(1, 1): mu is 1."""
     for threshold in (-1.0, 0.5, 2.0):
         alpha, beta = ndtr(-threshold), ndtr(threshold - 1)
         false = coverage(alpha, beta, AUDITS, 0.95, 1.0, RNG(3))
@@ -178,7 +184,6 @@ def test_audits_of_gaussian_canaries_refute_the_truth_seldom():
 
 @pytest.mark.parametrize("threshold", ["split", "all"])
 def test_a_threshold_from_the_data_refutes_the_truth_seldom(threshold):
-    """In ties too: the scores are rounded. The truth is the curve of the exact scores, or below."""
     rng, audits = RNG(4), max(AUDITS // 40, 50)
     false = 0
     for i in range(audits):
@@ -192,7 +197,6 @@ def test_a_threshold_from_the_data_refutes_the_truth_seldom(threshold):
 
 @pytest.mark.parametrize("trials", [1, 2, 7, 60, 2500])
 def test_the_limits_of_all_counts_hold_at_once(trials):
-    """The i-th least of uniform numbers is below the limit of i - 1 errors, for each i at once."""
     rng, audits, chance = RNG(8), max(AUDITS, 2000), 0.25
     counts, each = all_counts(trials, chance)
     limits = np.array([clopper_pearson(int(count), trials, each) for count in counts])
@@ -218,7 +222,6 @@ def test_the_limits_of_all_counts_hold_at_once(trials):
 
 
 def test_all_thresholds_show_more_than_half_of_the_scores():
-    """On the scores of ten audits; no correction is free, so a threshold fixed well shows more."""
     rng, shown = RNG(9), {"all": 0.0, "split": 0.0}
     for i in range(10):
         members, others = rng.normal(1, 1, 500), rng.normal(0, 1, 500)
@@ -229,7 +232,6 @@ def test_all_thresholds_show_more_than_half_of_the_scores():
 
 
 def test_scores_without_information_show_nothing():
-    """At 1 - 1e-6, not once; other libraries report epsilon = 3.54 here."""
     rng = RNG(5)
     for i in range(20):
         scores = rng.normal(size=(2, 300))
@@ -240,7 +242,6 @@ def test_scores_without_information_show_nothing():
 
 
 def test_an_audit_that_looks_after_each_run_has_wrong_limits_seldom():
-    """Over 300 looks together, at a confidence of one half, so that errors are there to count."""
     rng, audits, looks, rate, chance = RNG(6), max(AUDITS // 4, 200), 300, ndtr(-0.5), 0.25
     runs = np.arange(1, looks + 1)
     errors = np.cumsum(rng.random((2, audits, looks)) < rate, axis=2)
@@ -259,7 +260,6 @@ def test_an_audit_that_looks_after_each_run_has_wrong_limits_seldom():
 
 
 def test_a_guesser_of_gaussian_canaries_refutes_the_truth_seldom():
-    """One run with 200 independent canaries of mu = 1; all are guessed."""
     canaries, mu = 200, 1.0
     right = RNG(7).binomial(canaries, ndtr(mu / 2), AUDITS)
     refuted = {
@@ -438,7 +438,6 @@ def test_the_likelihood_ratio_score_is_that_of_the_best_test():
 
 
 def test_lira_scores_separate_members():
-    """Shadow scores N(1 or 0, 1) of each example plus its own offset."""
     rng = RNG(8)
     offset, inside = 5 * rng.normal(size=400), rng.random((64, 400)) < 0.5
     shadows = offset + inside + rng.normal(size=inside.shape)
@@ -468,7 +467,6 @@ def test_the_chance_of_a_false_refutation_is_the_float_below_the_stated_one(conf
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9, 0.1, 0.3])
 def test_a_refuted_epsilon_of_two_error_rates_is_just_below_the_exact_one(delta):
-    """Ratios near 1, where the logarithm has the error of the ratio, and huge ones."""
     rates = [(0.1 * (1 + k / 977), 0.2 + k / 3137) for k in range(40)]
     rates += [(10.0**-k / 3, 0.1 + k / 977) for k in range(40)]
     rates += [(near := (1 - delta) / 2 * (1 - 2.0**-k), near) for k in range(4, 52)]
@@ -486,7 +484,6 @@ def test_a_refuted_epsilon_of_two_error_rates_is_just_below_the_exact_one(delta)
 @pytest.mark.parametrize("guesses", [1, 2, 5, 12])
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
 def test_guesses_that_are_all_correct_refute_from_the_exact_chance_on(guesses, epsilon):
-    """Under randomized response all are correct with probability (1 + e^-epsilon)^-g."""
     with mp.workdps(60):
         exact = (1 + mp.exp(-mp.mpf(epsilon))) ** -guesses
         near = float(exact)
@@ -498,7 +495,6 @@ def test_guesses_that_are_all_correct_refute_from_the_exact_chance_on(guesses, e
 
 
 def test_no_count_of_coins_is_refuted_below_its_exact_chance():
-    """Under perfect privacy the level is the power, so that rounding alone could refute it."""
     designs = [(m, g, c) for m in range(1, 14) for g in range(1, m + 1) for c in range(1, g + 1)]
     for m, g, c in designs:
         exact = Fraction(sum(math.comb(g, k) for k in range(c, g + 1)), 2**g)
@@ -522,7 +518,6 @@ def test_a_sentence_never_states_more_confidence_than_the_evidence_has(miss):
 
 @pytest.mark.parametrize("level", [5e-324, 1.5e-323, 1e-310, 1e-300, 1e-17, 1e-16, 3e-9])
 def test_power_at_tiny_levels_is_rounded_down(level):
-    """Against fractions of both limits, and against the refuted claims of one run."""
     shown = ny.audit.counts(false_positives=5, negatives=900, false_negatives=400, positives=1000)
     ((a, b),) = shown.points
     exact = max(
@@ -537,3 +532,136 @@ def test_power_at_tiny_levels_is_rounded_down(level):
             for e, d in zip(epsilons[:-1].tolist(), deltas[1:].tolist(), strict=True)
         ]
         assert one.power_at_least(level) <= max(min(lines), mp.mpf(level))
+
+
+# ---- a search for faults in programs: ten have one, and ten have none
+
+LARGE = AUDITS > 2000
+RUNS = 100_000 if LARGE else 12_000
+
+
+@pytest.mark.parametrize("program", FAULTY, ids=lambda p: p.__name__)
+def test_a_planted_fault_is_refuted(program):
+    shown = ny.audit.search(program, FOUR, THREE, claim=FAULTY[program], runs=RUNS, seed=1)
+    assert shown.refuted, shown.test
+
+
+@pytest.mark.parametrize("program", CORRECT, ids=lambda p: p.__name__)
+def test_a_correct_program_is_not_accused(program):
+    shown = ny.audit.search(
+        program, FOUR, THREE, claim=CORRECT[program], runs=RUNS, confidence="0.9999999"
+    )
+    assert not shown.refuted, shown.test
+
+
+def test_a_learner_of_the_caller_is_one_more_test():
+    class Nearest:
+        def fit(self, numbers, labels):
+            self.means = [numbers[labels == k].mean(axis=0) for k in (0, 1)]
+
+        def predict_proba(self, numbers):
+            first, second = (((numbers - mean) ** 2).sum(axis=1) for mean in self.means)
+            return np.stack([second, first], axis=1) / (first + second + 1e-9)[:, None]
+
+    shown = ny.audit.search(len, FOUR, THREE, claim=ny.pure(1), runs=400, learner=Nearest())
+    assert shown.refuted
+
+
+def test_what_cannot_be_searched_is_refused():
+    for bad in (3, "x", 39, None):
+        with pytest.raises((ValueError, TypeError), match="runs"):
+            ny.audit.search(len, FOUR, THREE, claim=ny.pure(1), runs=bad)
+    with pytest.raises(TypeError, match="run = 1 must be a function"):
+        ny.audit.search(1, FOUR, THREE, claim=ny.pure(1))
+    with pytest.raises(TypeError, match="claim"):
+        ny.audit.search(len, FOUR, THREE, claim=1)
+
+
+class Learner:
+    """Answers each output with the same score."""
+
+    def __init__(self, score):
+        self.score = score
+
+    def fit(self, numbers, labels):
+        pass
+
+    def predict_proba(self, numbers):
+        return np.full((len(numbers), 2), self.score)
+
+
+@pytest.mark.parametrize("learner", [3, Learner, object()])
+def test_what_cannot_learn_is_refused_before_the_first_run(learner):
+    calls = []
+    with pytest.raises(TypeError, match=r"learner = .* methods fit and predict_proba"):
+        ny.audit.search(calls.append, 1, 0, claim=ny.pure(1), runs=40, learner=learner)
+    assert not calls
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_of_a_learner_that_are_not_finite_are_refused(score):
+    with pytest.raises(ValueError, match=r"learner: .* not finite"):
+        ny.audit.search(float, 1, 0, claim=ny.pure(1), runs=40, learner=Learner(score))
+
+
+SPECIAL = [math.inf, -math.inf, math.nan, 10**400, -(10**400), [], 0.0]
+
+
+@pytest.mark.parametrize(("one", "other"), [*pairwise(SPECIAL), (10**400, 0)])
+def test_outputs_that_are_not_finite_are_told_apart(one, other):
+    shown = ny.audit.search(lambda d: one if d else other, 1, 0, claim=ny.pure(1), runs=1000)
+    assert shown.refuted
+
+
+def test_the_lowest_bit_of_a_number_is_that_of_its_fraction():
+    numbers = [1.0, 3.0, 12.0, 0.1, -0.375, 2.0**60 + 2.0**10, 5 * 2.0**-1074, 1e308]
+    for number, place in zip(numbers, lowest_bit(np.array(numbers)), strict=True):
+        top, bottom = abs(number).as_integer_ratio()
+        assert place == (top & -top).bit_length() - bottom.bit_length()
+    assert lowest_bit(np.zeros(1)) > 1023
+
+
+# ---- the release path
+
+
+@pytest.mark.parametrize("kind", ["discrete", "rounded"])
+@pytest.mark.parametrize("variance", [Fraction(1, 10), 2, 400, 10**9])
+def test_draws_of_the_samplers_fit_their_distribution(kind, variance):
+    draw = {"discrete": discrete_gaussian, "rounded": rounded_gaussian}[kind]
+    draws = draw(Fraction(variance), 4000, SecureBits())
+    assert chance_of_draws(kind, float(variance), draws) > 1e-7
+    if variance > 1:
+        assert chance_of_draws(kind, float(variance), 2 * draws) < 1e-7
+
+
+def test_an_unlikely_count_of_small_noise_is_judged_by_its_exact_chance():
+    draws = np.array([1] * 12 + [-1] * 3 + [0] * 135)
+    ones = 2 * math.exp(-0.5 / 0.36**2) / (1 + 2 * math.exp(-0.5 / 0.36**2)) / 2
+    exact = sum(math.comb(150, k) * ones**k * (1 - ones) ** (150 - k) for k in range(12, 151))
+    assert exact > 5e-5
+    assert chance_of_draws("discrete", 0.36**2, draws) >= exact
+
+
+@pytest.mark.parametrize(("sigma", "size"), [(0.3, 300), (0.5, 60), (3.0, 400), (40.0, 200)])
+def test_noise_with_its_own_distribution_is_seldom_accused(sigma: float, size: int):
+    """False alarms of 400 samples at a chance of 1e-6 each: at most 4e-4 of this test."""
+    k = np.arange(-int(12 * sigma) - 3, int(12 * sigma) + 4)
+    weight = np.exp(-(k**2) / (2 * sigma**2))
+    rng = np.random.default_rng(2718)
+    for _ in range(400):
+        draws = rng.choice(k, size=size, p=weight / weight.sum())
+        assert chance_of_draws("discrete", sigma**2, draws) > 1e-6
+
+
+def test_data_have_values_on_both_sides_of_each_constant():
+    plan = Plan.from_dict(JOINED)
+    one, other = neighbors(plan, np.random.default_rng(1))
+    visits = one["visits"]
+    assert set(visits.column_names) == {"patient", "paid", "day", "urgent", "kind", "cost"}
+    assert {"a", "b", "c", "another text"} & set(visits["kind"].to_pylist())
+    days = [day for day in visits["day"].to_pylist() if day]
+    assert min(days) < date(2020, 2, 1) <= max(days)
+    assert {"id", "sex"} <= set(one["people"].column_names)
+    # One unit is in the data or not: in each table, its rows alone.
+    for name, most in (("visits", 3), ("bills", 3), ("people", 1)):
+        assert len(one[name]) - len(other[name]) == most

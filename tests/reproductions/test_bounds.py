@@ -33,7 +33,6 @@ def response_delta(epsilons, deltas, epsilon):
 
 
 def test_basic_composition_adds_exactly():
-    """A tenth thirty times is three, not a float nearby."""
     result = bounds.basic([0.1] * 30, [1e-7] * 30)
     assert (result.epsilon.lower, result.epsilon.upper) == (3.0, 3.0)
     assert result.delta.lower <= 3e-6 <= result.delta.upper
@@ -42,7 +41,6 @@ def test_basic_composition_adds_exactly():
 
 
 def test_advanced_composition_is_its_formula():
-    """The interval holds the formula, computed with forty digits."""
     for epsilon, count, slack in (("0.1", 30, "1e-6"), ("0.01", 5000, "1e-9"), ("2", 3, "0.5")):
         result = bounds.advanced(epsilon, "1e-9", count, slack)
         e = mpmath.mpf(epsilon)
@@ -54,7 +52,6 @@ def test_advanced_composition_is_its_formula():
 
 
 def test_optimal_composition_of_thirty():
-    """Thirty times epsilon .1 at delta 1e-6 is 2.34589."""
     result = bounds.optimal(0.1, 0, 30, 1e-6)
     assert result.width < 1e-10
     assert round(result.upper, 5) == 2.34589
@@ -71,7 +68,6 @@ def test_optimal_composition_is_randomized_response(count, delta):
 
 @pytest.mark.parametrize("target", [1e-9, 1e-6, 1e-3])
 def test_different_guarantees_compose_like_their_pairs(target):
-    """Every combination of answers, with forty digits, agrees with both ends."""
     epsilons, deltas = [0.1, 0.3, 0.31, 0.5, 0.123456, 0.7, 0.1], [0, 1e-10, 0, 2e-10, 0, 0, 0]
     result = bounds.heterogeneous(epsilons, deltas, target)
     assert response_delta(epsilons, deltas, result.lower - 1e-9) >= mpmath.mpf(target)
@@ -79,12 +75,10 @@ def test_different_guarantees_compose_like_their_pairs(target):
 
 
 def test_equal_guarantees_are_a_case_of_different_ones():
-    """The same question in both forms has the same answer."""
     assert bounds.heterogeneous([0.1] * 30, None, 1e-6) == bounds.optimal(0.1, 0, 30, 1e-6)
 
 
 def test_the_optimum_is_never_above_the_older_theorems():
-    """Wherever all three speak, the exact composition is the least."""
     for epsilon, count in ((0.01, 400), (0.1, 30), (0.5, 4), (1.0, 1)):
         delta, slack = 1e-9, 1e-6
         old = bounds.advanced(epsilon, delta, count, slack)
@@ -95,7 +89,6 @@ def test_the_optimum_is_never_above_the_older_theorems():
 
 
 def test_what_the_deltas_cannot_pay_for_is_infinite():
-    """No epsilon goes with a delta that the failures alone exceed."""
     assert bounds.optimal(0.1, 1e-3, 10, 1e-3).upper == math.inf
     assert bounds.heterogeneous([0.1, 0.2], [1e-3, 0], 0.0).upper == math.inf
     assert bounds.optimal(0.1, 1e-3, 0, 0.0).upper == 0
@@ -103,7 +96,6 @@ def test_what_the_deltas_cannot_pay_for_is_infinite():
 
 
 def test_gaussian_composition_is_pythagoras():
-    """Three and four are five; other roots lie within one unit."""
     assert bounds.gaussian([3, 4]) == ny.Bound(5.0, 5.0, "upper", "sum of squares")
     result = bounds.gaussian([0.1] * 7)
     assert F(result.lower) ** 2 <= F(7, 100) <= F(result.upper) ** 2
@@ -112,7 +104,6 @@ def test_gaussian_composition_is_pythagoras():
 
 
 def test_the_textbook_sigma_is_its_formula():
-    """Delta sqrt(2 ln(1.25 / delta)) / epsilon."""
     result = bounds.textbook_sigma(0.5, 1e-5, 3)
     value = 3 * mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / mpmath.mpf("1e-5"))) / 0.5
     assert result.lower <= value <= result.upper
@@ -122,7 +113,6 @@ def test_the_textbook_sigma_is_its_formula():
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 0.9, 0.999])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.1, 0.9])
 def test_the_textbook_keeps_its_promise_below_one(epsilon, delta):
-    """Within its validity the rule is safe, and wasteful."""
     sigma = bounds.textbook_sigma(epsilon, delta)
     assert ny.Gaussian(sigma.lower).tradeoff().delta(epsilon).upper <= delta
     assert bounds.textbook_waste(epsilon, delta).lower > 1
@@ -145,13 +135,11 @@ def test_the_waste_is_the_ratio_to_the_exact_sigma():
 
 
 def test_where_the_textbook_starts_to_break():
-    """At delta 1e-5 the ratio passes 1 between epsilon 8.4197 and 8.4198."""
     assert bounds.textbook_waste("8.4197", 1e-5).lower > 1
     assert bounds.textbook_waste("8.4198", 1e-5).upper < 1
 
 
 def test_the_textbook_breaks_its_promise_for_a_large_epsilon():
-    """At epsilon 20 and delta 1e-5 its noise is too little: the ratio is certainly below 1."""
     result = bounds.textbook_waste(20, 1e-5)
     assert result.upper < 1
     sigma = math.sqrt(2 * math.log(1.25e5)) / 20
@@ -176,6 +164,5 @@ def test_the_textbook_breaks_its_promise_for_a_large_epsilon():
     ],
 )
 def test_refusals_name_the_argument(ask, said):
-    """What is out of range is refused by name."""
     with pytest.raises(ValueError, match=said):
         ask()

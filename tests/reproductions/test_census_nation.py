@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, kron, vstack
 from scipy.sparse.linalg import LinearOperator, cg
 
 import neyman as ny
-from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
+from neyman.accounting import conversions
 from neyman.noise import Bits, SecureBits
 from reproductions.census_2020 import nation, nation_fit
 from reproductions.census_2020 import redistricting as census
@@ -142,7 +142,6 @@ def _each(folder: Path, level: str, query: str) -> NDArray[Any]:
 
 
 def test_the_tables_are_the_least_squares_fit_of_the_measurements(toy, reference):
-    """Every published table is what normal equations over all cells of all blocks give."""
     names = [(level, q.name) for level in LEVELS for q in QUERIES[level]]
     noisy = np.concatenate([_each(toy / "measurements", *name).ravel() for name in names])
     fitted = reference.fit(noisy.astype(float), np.array([A.people, B.people]))
@@ -172,7 +171,6 @@ def test_the_tables_are_the_least_squares_fit_of_the_measurements(toy, reference
 def test_a_standard_error_is_that_of_the_least_squares_fit(
     toy, reference, level, query, place, cell, kind
 ):
-    """A published standard error is the root of a N^-1 a, for the sum a of cells of blocks."""
     name = "A" if level != "us" else "US"
     name, row = ("B", 0) if (level, place) == ("state", 1) else (name, place)
     published = cells(toy / "tables" / name / f"{level}.parquet")[f"standard_error.{query}"]
@@ -187,7 +185,6 @@ def test_a_standard_error_is_that_of_the_least_squares_fit(
 
 
 def test_the_population_of_each_state_is_exact(toy):
-    """The cells of a state add up to its public population, and its total has no error."""
     for one in (A, B):
         tables = cells(toy / "tables" / one.name / "state.parquet")
         for query in QUERIES["state"]:
@@ -196,7 +193,6 @@ def test_the_population_of_each_state_is_exact(toy):
 
 
 def test_a_place_is_the_sum_of_its_places(toy):
-    """Detailed estimates add up along the tree, and each other query is a sum of them."""
     for level, below in itertools.pairwise(LEVELS[:-1]):
         upper, lower = (_each(toy / "tables", x, "detailed") for x in (level, below))
         parent = dict(zip(MEMBERS[below], MEMBERS[level], strict=True))
@@ -208,7 +204,6 @@ def test_a_place_is_the_sum_of_its_places(toy):
 
 
 def test_noise_of_the_allocation_is_added_to_the_counts_of_people(toy):
-    """Measurements differ from the true counts by whole numbers of variance 1 / rho."""
     true = np.zeros((5, CELLS), np.int64)
     for first, county in zip((0, 2), A.counties, strict=True):
         at, cell = county.rows()
@@ -225,7 +220,6 @@ def test_noise_of_the_allocation_is_added_to_the_counts_of_people(toy):
 
 
 def test_the_summary_counts_every_cell_and_sets_errors_beside_their_bounds(toy):
-    """Cells are places times cells of a query; detailed errors are near the bound."""
     summary = json.loads((toy / "summary.json").read_text())
     sizes = {level: len(set(MEMBERS[level])) for level in LEVELS}
     assert summary["places"] == sizes
@@ -251,7 +245,6 @@ class Counted(Bits):
 
 
 def test_a_run_that_breaks_off_draws_no_written_noise_again(tmp_path):
-    """Of two states the first is measured; the next run draws for the second and the nation."""
     folder, lines = tmp_path / "run", []
     first = Counted(50_000)
     pair = [B, state("C", ([1] * 40, [9] * 40))]
@@ -269,7 +262,6 @@ def test_a_run_that_breaks_off_draws_no_written_noise_again(tmp_path):
 
 
 def test_a_run_that_makes_no_sense_is_refused(toy, tmp_path):
-    """Measurements of other states are not mixed in, other files stay, and states are distinct."""
     with pytest.raises(ValueError, match=r"has the run .*'blocks': 'A'"):
         Nation(toy, [A, B], blocks="B").run()
     with pytest.raises(ValueError, match="blocks = 'Z': must be one of A, B"):
@@ -286,7 +278,6 @@ def test_a_run_that_makes_no_sense_is_refused(toy, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_states(tmp_path):
-    """Eight states take hardly more memory than two of the same size."""
     peaks = []
     for count in (2, 8):
         many = [state(f"S{i}", ([8] * 4, [2] * 32)) for i in range(count)]
@@ -298,7 +289,6 @@ def test_memory_does_not_grow_with_the_states(tmp_path):
 
 
 def test_the_people_are_those_of_the_2020_census_by_state():
-    """331,449,281 people in 51 states and 3,143 counties, the same in each call."""
     every = list(states())
     assert sum(one.people for one in every) == 331_449_281
     assert all(one.people == sum(c.people for c in one.counties) for one in every)
@@ -315,7 +305,6 @@ def test_the_people_are_those_of_the_2020_census_by_state():
 
 
 def test_the_recorded_run_is_that_of_the_page():
-    """It has every state and every cell, and each error of many cells is near its bound."""
     run = read(RECORD)
     assert run["states"] == 51
     assert run["people"] == 331_449_281
@@ -341,7 +330,6 @@ def plans() -> dict[bool, ny.Plan]:
 
 
 def test_the_plans_have_the_noise_of_the_2020_allocation(plans):
-    """Each table of the plans has sigma squared 1 / rho, to the last digit."""
     for persons, plan in plans.items():
         noise = {(e.query, e.level): sigma_squared for e, sigma_squared in plan.calibrated()}
         assert noise == {
@@ -360,7 +348,6 @@ def _changes() -> Iterator[tuple[tuple[str, ...], str | None]]:
 
 
 def test_the_plans_say_of_each_attribute_what_the_bureau_certified(plans):
-    """For every change of a person the plan's rho is that of the queries that it moves."""
     for personal, within in _changes():
         attributes = [NAMES.get(name, name) for name in personal]
         if within:
@@ -373,9 +360,8 @@ def test_the_plans_say_of_each_attribute_what_the_bureau_certified(plans):
 
 
 def test_the_plans_have_the_published_epsilons(plans):
-    """The whole plans have the certificates 17.14 and 2.47 at delta 1e-10, and the printed rho."""
     for persons, rho, epsilon in ((True, 2.56, 17.14), (False, 0.07, 2.47)):
         own = plans[persons].mechanism().rho()
         assert round(float(own), 2) == rho
-        bound = canonne_kamath_steinke_zcdp(own, census.CERTIFICATE_DELTA)
+        bound = conversions.canonne_kamath_steinke_zcdp(own, census.CERTIFICATE_DELTA)
         assert round(bound.upper, 2) == epsilon

@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections import Counter
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.cli.demo.midwest import PEOPLE
 from neyman.noise import Bits
 from neyman.publishing import Plan
 from reproductions.linkage import attack as linkage
+from reproductions.linkage.definitions import anonymity, closeness, difference, diversity
 
 PAGE = Path(__file__).parents[2] / "docs" / "linkage.md"
 
@@ -49,17 +51,15 @@ def noise_of(plan):
 
 
 def test_each_table_alone_keeps_what_k_anonymity_promises(counts):
-    """Every group has five people or more, everyone is in one, and no small count follows."""
     for table in (linkage.merged_races(counts), linkage.merged_counties(counts)):
         assert min(group.people for group in table) >= linkage.K
-        assert sum(group.people for group in table) == PEOPLE
+        assert sum(group.people for group in table) == sum(counts.values())
         cells = [cell for group in table for cell in group.cells]
         assert sorted(cells) == sorted(counts)
         assert linkage.subtracted(counts, table).recovered == 0
 
 
 def test_both_together_do_not(counts):
-    """Subtraction recovers 25 of 51 hidden counts, all of them right; the page says so."""
     tables = (linkage.merged_races(counts), linkage.merged_counties(counts))
     result = linkage.subtracted(counts, *tables)
     assert result == linkage.Subtracted(hidden=51, recovered=25, right=25, exposed=61, alone=4)
@@ -75,7 +75,6 @@ SMALL = st.lists(st.integers(0, 12), min_size=12, max_size=12)
 @settings(max_examples=200)
 @given(SMALL, st.integers(2, 6))
 def test_whatever_follows_by_subtraction_is_true(numbers, k):
-    """For any counts: groups are large wherever they can be, and what is recovered is right."""
     cells = [(s, c, r) for s in "XY" for c in "12" for r in RACES]
     small = dict(zip(cells, numbers, strict=True))
     tables = linkage.merged_races(small, k), linkage.merged_counties(small, k)
@@ -91,13 +90,11 @@ def test_whatever_follows_by_subtraction_is_true(numbers, k):
 
 
 def test_who_knows_all_the_rest_reads_a_record_off_one_k_anonymous_table(counts):
-    """Every true claim is found out and no false one believed."""
     result = linkage.claims_against_tables(counts)
     assert (result.tried, result.level, result.power) == (46, 0.0, 1.0)
 
 
 def test_the_attack_on_the_release_is_the_best_one_and_the_promise_holds_exactly(plan):
-    """The test's level and power, summed up from the noise's masses, are on the plan's curve."""
     one, total = masses(noise_of(plan)), {0: 1.0}
     for _ in range(6):
         summed: dict[int, float] = {}
@@ -141,7 +138,6 @@ def test_small_counts_are_read_no_better_than_guessed(plan, counts):
 
 
 def test_a_plan_whose_races_are_noised_unequally_is_refused(plan):
-    """The test's threshold is for one sigma^2; another plan is not answered wrongly."""
     data = plan.canonical()
     data["query"][1]["split"] = {"region": "1/2", "state": "1/4", "county": "1/4"}
     with pytest.raises(ValueError, match="one and the same noise"):
@@ -149,9 +145,42 @@ def test_a_plan_whose_races_are_noised_unequally_is_refused(plan):
 
 
 def test_the_page_has_the_promise_of_the_plan(plan):
-    """The numbers of the page that are not drawn are those of the code."""
     page = PAGE.read_text()
     result = linkage.claims_against_release(plan, Fraction(1, 20), 1, InjectedBits(4))
     assert f"{result.promised:.2%}" in page
     assert f"{result.exact_level:.2%}" in page
     assert re.search(rf"guessing the commonest: {14 / 51:.1%}", page)
+
+
+# ---- k-anonymity, l-diversity, and t-closeness of small tables
+
+
+ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(ROWS)
+def test_each_property_is_what_its_definition_says_of_every_group(rows):
+    towns = {town for town, _ in rows}
+    inside = {town: [value for place, value in rows if place == town] for town in towns}
+    assert anonymity(rows) == min(map(len, inside.values()))
+    assert diversity(rows) == min(len(set(values)) for values in inside.values())
+
+    def share(values, event):
+        return Fraction(sum(v in event for v in values), len(values))
+
+    everyone = [value for _, value in rows]
+    events = [set(e) for n in range(4) for e in combinations("xyz", n)]
+    gaps = [abs(share(v, e) - share(everyone, e)) for v in inside.values() for e in events]
+    assert closeness(rows) == max(gaps)
+
+
+@settings(max_examples=30)
+@given(ROWS, st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")))
+def test_the_difference_of_two_tables_is_the_newcomer(rows, newcomer):
+    assert difference(rows, [*rows, newcomer]) == {newcomer[:1]: Counter([newcomer[1]])}
+
+
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(ValueError, match="at least one row"):
+        anonymity([])

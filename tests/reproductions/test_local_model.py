@@ -16,7 +16,6 @@ EPSILONS = [0.01, 0.5, 1.0, 4.0, 10.0, 30.0, 40.0]
 @pytest.mark.parametrize("epsilon", [*EPSILONS, 400.0])
 @pytest.mark.parametrize("people", [1, 10, 1000, 10**6])
 def test_the_least_error_is_positive_and_within_its_rate(epsilon, people):
-    """No share is off by more than 1/2 at best, and randomized response is within a factor 1.5."""
     least = local.least_share_error(people, epsilon)
     assert 0 < least <= 0.25
     if epsilon <= 1 and people * epsilon**2 >= 100:
@@ -28,7 +27,6 @@ def test_the_least_error_is_positive_and_within_its_rate(epsilon, people):
 @pytest.mark.parametrize("categories", [2, 256])
 @pytest.mark.parametrize("people", [10, 10**6])
 def test_no_way_to_report_is_better_than_possible(epsilon, categories, people):
-    """Every ratio is at least 1, at every setting and not only at those on the page."""
     least = local.least_share_error(people, epsilon, categories)
     for product in local.encodings(epsilon, categories).values():
         assert local.worst_share_error(product, people) >= least
@@ -40,7 +38,6 @@ def test_no_way_to_report_is_better_than_possible(epsilon, categories, people):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("categories", [2, 5])
 def test_the_worst_share_is_the_worst_of_all_shares(epsilon, categories):
-    """No share on a fine grid has a larger error than the one that the slope gives."""
     for product in local.encodings(epsilon, categories).values():
         worst = local.worst_share_error(product, 100)
         shares = [i / 1000 for i in range(1001)]
@@ -51,7 +48,6 @@ def test_the_worst_share_is_the_worst_of_all_shares(epsilon, categories):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
 def test_the_error_of_a_share_is_that_of_all_samples_and_reports(share):
-    """Over every sample of three people and every set of their reports, from first principles."""
     mechanism, keep = CategoryResponse(1.0, 2), math.e / (1 + math.e)
     total = 0.0
     for people in itertools.product((0, 1), repeat=3):
@@ -83,13 +79,11 @@ def test_the_ratios_on_the_page_are_these():
 
 
 def test_the_least_error_falls_with_people_and_epsilon():
-    """More people or a larger epsilon allow less error; 1 / (n epsilon^2) is the rate."""
     results = [local.least_share_error(n, 0.1) for n in (10**5, 4 * 10**5, 16 * 10**5)]
     assert all(math.isclose(a, 4 * b, rel_tol=0.07) for a, b in pairwise(results))
     assert local.least_share_error(1000, 1.0) < local.least_share_error(1000, 0.5)
 
 
 def test_trusting_somebody_pays():
-    """At the same attacker power a trusted party errs far less than any report."""
     for c in local.compared(1.0, 16, 100_000):
         assert c.central < c.deviation / 20

@@ -90,22 +90,6 @@ def test_a_reason_for_a_number_that_agrees_is_refused():
         number("1", "text", "a number", "0.37", 0.37, why="a misprint")
 
 
-@pytest.mark.parametrize(
-    ("name", "author"), [("su", "Su"), ("duchi", "Duchi"), ("student", "Rico")]
-)
-def test_the_page_names_each_misprint(name, author):
-    _, _, part = PAGE.read_text(encoding="utf-8").partition("### Misprints")
-    part, _, _ = part.partition("## ")
-    rows = [line for line in part.splitlines() if line.startswith(f"| {author}")]
-    kinds = ("a misprint", "a condition is missing", "wrong")
-    wrong = [e for e in texts.entries(name) if e.verdict == "differ" and e.why.startswith(kinds)]
-    assert len(wrong) >= 2
-    for entry in wrong:
-        section = entry.section if name == "su" else ""
-        assert any(entry.what in row and section in row for row in rows), entry
-    assert len(rows) == len(wrong)
-
-
 def test_the_summary_stands_on_the_page():
     assert summary() in PAGE.read_text(encoding="utf-8")
 

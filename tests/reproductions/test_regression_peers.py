@@ -24,7 +24,6 @@ def test_the_other_library_gives_no_noise_to_a_square_whose_lower_bound_is_0():
 
 
 def test_the_largest_loss_of_a_pair_agrees_with_a_grid_of_records():
-    """All pairs of 9 x 9 records; where the lower bound is the largest, the total is below 1."""
     for x_bounds, y_bounds in (((18, 42.2), (25, 346)), ((-1, 1), (-1, 1)), ((-3, 1), (0, 2))):
         (a, b), (c, d) = x_bounds, y_bounds
         grid = [
@@ -69,7 +68,6 @@ def test_the_measured_coverage_refutes_no_interval():
 
 
 def test_a_simulation_of_few_runs_covers():
-    """20 data sets at 95%: 12 or more are covered but for a chance of 3e-7."""
     row = coverage(1_500, 1, 1.0, 3.0, 20, 1)
     assert row["covers"] >= row["finite"] - 8
     assert row["finite"] > 10

@@ -5,22 +5,23 @@ import re
 from pathlib import Path
 
 import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr
 
 from neyman import LocalRandomizer
 from reproductions.facts import PUBLISHED
 from reproductions.shuffling import tables as shuffle
+from reproductions.shuffling.random_initialization import from_a_random_start
 
 FACTS = PUBLISHED["shuffled_mechanism"]
 
 
 def test_the_setting_is_the_published_one():
-    """n = 10^4 and epsilon_0 = 4.444, where the closed form just holds at delta 1e-6."""
     assert round(shuffle.LOCAL, 3) == 4.444
     assert shuffle.largest_local(shuffle.USERS, 1e-6) == shuffle.LOCAL
 
 
 def test_the_page_prints_the_local_epsilon_that_its_example_computes():
-    """Six decimals, cut: at a larger one the closed form does not hold."""
     page = (Path(__file__).parents[2] / "docs" / "shuffle.md").read_text()
     printed = set(re.findall(r"ε₀ = ([\d.]*\d)", page))
     assert printed == {"4.444478"}
@@ -28,7 +29,6 @@ def test_the_page_prints_the_local_epsilon_that_its_example_computes():
 
 
 def test_every_delta_of_table_2():
-    """The closed form is the printed one; printed f-DP figures are not below ours, rounded."""
     rows = list(shuffle.rows("delta_by_epsilon"))
     assert [row.given for row in rows] == FACTS["delta_by_epsilon"]["epsilon"]
     for row in rows:
@@ -43,7 +43,6 @@ def test_every_delta_of_table_2():
 
 
 def test_every_epsilon_of_table_3():
-    """Ours round to the printed f-DP row; the printed lower row is below a true lower bound."""
     rows = list(shuffle.rows("epsilon_by_delta"))
     assert [row.given for row in rows] == FACTS["epsilon_by_delta"]["delta"]
     for row in rows:
@@ -56,7 +55,6 @@ def test_every_epsilon_of_table_3():
 
 
 def test_the_closed_form_is_refused_outside_its_range():
-    """Below delta 1e-6 the condition is named; inside, the exact curve is below it."""
     with pytest.raises(ValueError, match="the closed form holds up to"):
         shuffle.closed_form(shuffle.USERS, shuffle.LOCAL, 1e-7)
     with pytest.raises(ValueError, match="delta"):
@@ -68,3 +66,29 @@ def test_the_closed_form_is_refused_outside_its_range():
             < above
         )
         assert math.isclose(shuffle.closed_form_delta(users, local, above), delta, rel_tol=1e-9)
+
+
+# ---- a step of noisy gradient descent from a random start
+
+
+def gaussian_delta(mu, epsilon):
+    """delta of G_mu, by the closed form."""
+    if mu < 1e-12:
+        return 0.0
+    return ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize(("slope", "offset"), [(1.0, 0.5), (-0.3, 0.0), (0.0, 1.2)])
+def test_delta_is_the_integral_over_the_start(slope, offset):
+    epsilons = [0.0, 0.5, 1.0, 2.0]
+    for e, answer in zip(epsilons, from_a_random_start(slope, offset, epsilons), strict=True):
+        true = quad(
+            lambda z, e=e: gaussian_delta(abs(slope * z + offset), e) * math.exp(-z * z / 2),
+            -12,
+            12,
+            limit=400,
+            points=[-offset / slope] if slope else None,
+        )[0] / math.sqrt(math.tau)
+        assert answer.lower <= true * (1 + 1e-8)
+        assert true * (1 - 1e-8) <= answer.upper
+        assert answer.upper - answer.lower < 0.1 * answer.upper + 1e-6

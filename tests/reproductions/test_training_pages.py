@@ -1,5 +1,8 @@
 """Private training: over its course, its last iterate, one that runs, and a page of them."""
 
+from __future__ import annotations
+
+import json
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -10,11 +13,13 @@ import pytest
 
 import neyman as ny
 from neyman import NoisyCyclicGradientDescent
+from neyman.accounting import approximations
 from reproductions.dp_sgd import course as training
 from reproductions.dp_sgd import last_iterate as iterates
 from reproductions.dp_sgd import logistic_regression as logistic
 from reproductions.dp_sgd import user_records
 from reproductions.facts import PUBLISHED
+from reproductions.federated import simulation as study
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -23,7 +28,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_settings_are_those_of_the_paper():
-    """60,000 records in batches of 256: six pairs of noise and epochs."""
     assert [(m.sigma, m.epochs) for m in training.MNIST] == [
         (1.3, 15),
         (1.1, 60),
@@ -37,7 +41,6 @@ def test_the_settings_are_those_of_the_paper():
 
 @pytest.mark.parametrize("training_run", training.MNIST[:3])
 def test_renyi_holds_and_the_truth_is_below_it(training_run):
-    """At every moment the exact epsilon is at most that of Renyi accounting, and rises."""
     course = training.course(training_run, epochs=(1, 4, 15))
     for moment in course.moments:
         assert moment.exact.upper < moment.renyi.lower
@@ -49,7 +52,6 @@ def test_renyi_holds_and_the_truth_is_below_it(training_run):
 
 
 def test_renyi_epsilon_is_the_least_over_its_orders():
-    """Divergences of one step, added and converted order by order, are nowhere lower."""
     step = ny.Gaussian(2)
     orders = (1.5, 2.0, 5.0, 9.0, 30.0)
     result = training.renyi_epsilon(step, orders)(40, 1e-6)
@@ -60,13 +62,10 @@ def test_renyi_epsilon_is_the_least_over_its_orders():
 
 
 def test_the_limit_is_below_the_truth_where_few_large_losses_decide():
-    """Rate .001, sigma .5, 100 steps: the limit says .243, and the truth is above 2.0996."""
     total = training.WARNING
     assert (total.batch / total.n, total.sigma, total.steps) == (0.001, 0.5, 100)
-    from neyman.accounting import normal
-    from neyman.accounting.literature.approximations import sampled_gaussian
-
-    limit = normal(sampled_gaussian(0.5, 0.001, 100)).epsilon(1e-5).value
+    limit = approximations.normal(approximations.sampled_gaussian(0.5, 0.001, 100))
+    limit = limit.epsilon(1e-5).value
     assert limit == pytest.approx(0.243, abs=5e-4)
     curve = total.tradeoff()
     assert curve.delta(2.0996).lower > 1e-5
@@ -74,20 +73,17 @@ def test_the_limit_is_below_the_truth_where_few_large_losses_decide():
 
 
 def test_only_poisson_samples_have_this_limit():
-    """The formula of one sampling is not used for another."""
     with pytest.raises(ValueError, match="must be 'poisson'"):
         training.course(replace(training.MNIST[0], sampling="shuffled"))
 
 
 def test_the_same_loop_keeps_its_noise():
-    """However batches are drawn, the loop adds the same noise to the sum of clipped gradients."""
     result = training.same_loop(training.MNIST[0])
     assert [m.noise(clip=3.0) for m in result.values()] == pytest.approx([3.9] * 4)
     assert {name: m.sampling for name, m in result.items()} == {name: name for name in result}
 
 
 def test_the_longest_setting_is_told_at_each_of_its_hundred_epochs():
-    """An exact epsilon at every one."""
     moments = training.course(training.MNIST[-1]).moments
     assert len(moments) == 100
     assert all(moment.exact.upper <= moment.exact.lower * (1 + 1e-6) for moment in moments)
@@ -97,7 +93,6 @@ def test_the_longest_setting_is_told_at_each_of_its_hundred_epochs():
 
 
 def test_all_nine_printed_figures_are_ours():
-    """Composition, Renyi and f-DP after 50, 100 and 200 epochs."""
     results = list(iterates.cells())
     facts = PUBLISHED[iterates.TABLE]
     columns = ("composition", "renyi", "f_dp")
@@ -111,7 +106,6 @@ def test_all_nine_printed_figures_are_ours():
 @pytest.mark.parametrize("c", [0.05, 0.5, 0.99, 0.9999])
 @pytest.mark.parametrize(("batches", "epochs"), [(1, 1), (1, 5), (4, 1), (4, 30), (40, 200)])
 def test_the_renyi_baseline_holds_because_it_is_above_the_gaussian_curve(c, batches, epochs):
-    """rho is at least mu^2 / 2 of the last iterate's Gaussian curve, whose D_a is a mu^2 / 2."""
     mechanism = NoisyCyclicGradientDescent(10 * batches, 10, epochs, 0.5, 2, contraction=c)
     rho = iterates.renyi_rho(mechanism)
     mu = mechanism.tradeoff().gdp()
@@ -123,7 +117,6 @@ def test_the_renyi_baseline_holds_because_it_is_above_the_gaussian_curve(c, batc
 
 @pytest.mark.parametrize("kind", [{"contraction": 1.0}, {"diameter": 1, "step_size": 0.1}])
 def test_the_renyi_baseline_is_for_contractions(kind):
-    """Without one it is refused by name."""
     with pytest.raises(ValueError, match="contraction"):
         iterates.renyi_rho(NoisyCyclicGradientDescent(100, 10, 5, 1, 1, **kind))
 
@@ -138,13 +131,11 @@ def problem(n=60, d=5, regularisation=0.05):
 
 
 def test_rows_are_shortened_and_never_lengthened():
-    """By their own length alone."""
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
     assert np.allclose(logistic.within(rows, 1.0), [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]])
 
 
 def test_the_gradient_is_that_of_the_loss():
-    """By central differences."""
     p, w = problem(), np.linspace(-2, 2, 5)
 
     def loss(w):
@@ -157,7 +148,6 @@ def test_the_gradient_is_that_of_the_loss():
 
 @pytest.mark.parametrize("step_size", [0.5, 4.0, 6.0])
 def test_steps_contract_as_promised(step_size):
-    """No step on any batch brings points less close than the smoothness promises."""
     run = logistic.Training(problem(), 20, step_size, 0.1)
     assert run.worst_contraction(50, np.random.default_rng(5)) <= run.contraction * (1 + 1e-12)
 
@@ -174,7 +164,6 @@ def test_a_course_that_breaks_an_assumption_stops():
 
 
 def test_the_description_is_of_the_descent_that_ran():
-    """s, c, l and E are those of the loop."""
     run = logistic.Training(problem(), 20, 2.0, 0.1)
     product = run.described(7)
     assert (product.n, product.batch, product.epochs, product.sigma) == (60, 20, 7, 0.1)
@@ -191,13 +180,11 @@ def test_the_description_is_of_the_descent_that_ran():
 
 
 def test_the_page_on_users_is_what_its_code_writes():
-    """Each number of the page is computed anew."""
     for name, text in user_records.pages().items():
         assert (DOCS / name).read_text(encoding="utf-8") == text
 
 
 def test_at_the_crossover_both_loops_have_the_same_epsilon_and_noise():
-    """The calibrated runs meet the target, also as trainings, and the noise is equal there."""
     users, examples, equal = user_records.crossover(4, 8)
     by_record = ny.DPSGD(80_000, 800, examples, 10, records_per_user=8)
     by_user = ny.DPSGD(10_000, 100, users, 10, records_per_user=8, user_sampling="users")
@@ -212,7 +199,6 @@ def test_at_the_crossover_both_loops_have_the_same_epsilon_and_noise():
 
 
 def test_the_example_prints_what_the_page_says():
-    """Its table is the page's; that the page is what the code writes: test_docs."""
     pytest.importorskip("sklearn")
     page = (DOCS / "training.md").read_text(encoding="utf-8")
     run, held_out = logistic.digits()
@@ -221,3 +207,22 @@ def test_the_example_prints_what_the_page_says():
         assert line in page
     assert run.described(1).n == 1500
     assert Fraction(run.step_size) == 4
+
+
+# ---- federated training
+
+
+OTHER_SUMS = 6  # test rows of 360 that another order of floating-point sums may move
+
+
+@pytest.mark.needs("release")
+def test_the_simulation_repeats_the_stored_counts():
+    stored = json.loads(study.RESULTS.read_text(encoding="utf-8"))
+    assert set(stored) == set(study.ARMS)
+    for arm, sigma in study.ARMS.items():
+        right, rows = study.correct(sigma, 0)
+        assert rows == stored[arm][0][1] == 360
+        assert abs(right - stored[arm][0][0]) <= OTHER_SUMS
+    means = [sum(right for right, _ in counts) / len(counts) for counts in stored.values()]
+    assert means[0] > 0.9 * 360
+    assert 0.8 * 360 < means[1] < means[0]

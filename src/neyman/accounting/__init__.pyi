@@ -46,6 +46,8 @@ from neyman.accounting.semantics.testing import (
     positive_predictive_value as positive_predictive_value,
 )
 
+from .literature import approximations as approximations
 from .literature import conversions as conversions
+from .literature import deployments as deployments
 from .semantics import digits as digits
 from .semantics import sentences as sentences

@@ -17,7 +17,6 @@ def history(*steps):
 
 
 def test_steps_are_counted_and_equal_ones_are_merged():
-    """`len` is the number of steps, and not of changes of the noise."""
     accountant = StepAccountant()
     for sigma in (1.0, 1.0, 0.8, 1.0):
         accountant.step(noise_multiplier=sigma, sample_rate=0.01)
@@ -103,7 +102,6 @@ def test_a_step_is_reported_by_the_hook_and_one_of_several_samples_is_refused():
 
 
 def test_the_curve_is_that_of_the_receipt_without_steps_and_without_noise():
-    """Nothing is revealed before the first step, and all after one without noise."""
     assert StepAccountant().tradeoff().power(0.05).upper == pytest.approx(0.05)
     assert history((0.0, 0.25, 1), (1.0, 0.25, 1)).tradeoff().power(0.05).upper == 1
     assert history((0.0, 0.0, 1)).tradeoff().power(0.05).upper == pytest.approx(0.05)
@@ -115,7 +113,6 @@ def test_the_curve_is_that_of_the_receipt_without_steps_and_without_noise():
 
 
 def test_only_steps_of_an_optimizer_without_a_check_get_no_answer():
-    """Also after a checkpoint. An assigned history is a question."""
     accountant = history((1.5, 0.25, 3))
     accountant.step(noise_multiplier=1.5, sample_rate=0.25)
     expected = accountant.get_epsilon(delta=1e-5)
@@ -162,7 +159,6 @@ def test_layers_that_mix_examples_are_refused_by_name():
 
 
 def test_the_summary_has_the_safe_mu_next_to_epsilon():
-    """Each number is that of the curve, rounded up; a step without noise has none."""
     run = history((1.0, 0.01, 1000))
     curve = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
     epsilon, mu, power = run.summary(delta=1e-6).splitlines()

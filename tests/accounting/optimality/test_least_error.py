@@ -55,7 +55,6 @@ LOCAL = [p for p in PROBLEMS if p[0] != "histogram"]
 
 
 def test_affinities_are_those_of_mpmath_and_closed_forms():
-    """B(G_mu) by mpmath, B of pure epsilon sech^2(epsilon / 2), and 1 of perfect privacy."""
     for mu, target in ((1, 0.7959457343664997), (2, 0.4495995092066728)):
         exact = mp.quad(
             lambda z, mu=mu: mp.npdf(z) * 2 / (1 + mp.exp(mu**2 / 2 - mu * z)), [-40, 0, 40]
@@ -75,14 +74,12 @@ def test_affinities_are_those_of_mpmath_and_closed_forms():
 
 
 def test_the_affinity_of_an_ordered_pair_is_that_of_both_orders():
-    """A curve of one order is answered for its symmetric hull."""
     f = ny.between(["1/2", "1/2"], ["9/10", "1/10"])
     both = f.symmetric().affinity()
     assert f.affinity().lower == both.lower
 
 
 def test_the_two_point_bound_has_the_value_of_theory():
-    """n = 1000, mu = 0.1, d = 0.0125: 5.03859e-5."""
     value = 0.0125**2 * mean_affinity(Guarantee.of(ny.gdp(0.1)), 1000, 0.025, 400)
     assert value == pytest.approx(5.03859e-5, rel=1e-5)
     exact = math.fsum(
@@ -104,7 +101,6 @@ def test_randomized_response_is_within_its_gap():
 
 
 def test_packing_has_the_value_of_theory():
-    """M = 1024 answers, 10 records, GDP 0.1: success 0.0177640."""
     success = packing_success(Guarantee.of(ny.gdp(0.1)), math.log(1024), 10)
     assert success == pytest.approx(0.0177640, rel=1e-4)
     pure = packing_success(Guarantee.of(ny.pure("0.1")), math.log(1024), 10)
@@ -112,7 +108,6 @@ def test_packing_has_the_value_of_theory():
 
 
 def test_the_normal_information_is_that_of_theory():
-    """I_M <= 254.6988 for sigma 1, n = 1000, mu = 0.02."""
     least = ny.least_error(
         "normal-mean", n=1000, budget=ny.gdp(0.02), sigma=1, radius=1e6, prior=1e6
     )
@@ -120,7 +115,6 @@ def test_the_normal_information_is_that_of_theory():
 
 
 def test_the_mean_of_an_information_is_at_least_the_integral():
-    """Chords of a convex function, against mpmath."""
     for width in (0.3, 0.9):
         mean = mean_information(lambda p: 1 / (0.25 - (p / 2) ** 2), width)
         exact = mp.quad(
@@ -145,7 +139,6 @@ def posterior(n, alpha):
 @pytest.mark.parametrize(("n", "epsilon"), [(1, 0.5), (3, 1.0), (5, 0.3), (6, 2.0)])
 @pytest.mark.parametrize("alpha", [1.2, 2.0, 4.0])
 def test_no_pure_mechanism_at_all_has_a_smaller_bayes_risk(n, epsilon, alpha):
-    """A linear program over all epsilon-private distributions of an answer on a grid."""
     mass, mean, variance = posterior(n, alpha)
     grid = np.linspace(mean[0], mean[-1], 61)
     cost = mass[:, None] * (variance[:, None] + (grid[None] - mean[:, None]) ** 2)
@@ -167,7 +160,6 @@ def test_no_pure_mechanism_at_all_has_a_smaller_bayes_risk(n, epsilon, alpha):
 
 @pytest.mark.parametrize(("n", "mu", "alpha"), [(4, 0.5, 2.0), (12, 0.3, 1.5), (40, 0.2, 4.0)])
 def test_the_bayes_risk_of_the_gaussian_mechanism_is_above_the_bound(n, mu, alpha):
-    """By quadrature over its output, with the exact posterior mean."""
     mass, mean, variance = posterior(n, alpha)
     y = np.linspace(-9 / mu, n + 9 / mu, 4001)
     density = np.exp(-(((y[None] - np.arange(n + 1)[:, None]) * mu) ** 2) / 2)
@@ -180,7 +172,6 @@ def test_the_bayes_risk_of_the_gaussian_mechanism_is_above_the_bound(n, mu, alph
 
 
 def test_the_bayes_risk_of_three_categories_is_above_the_bound():
-    """Every count of five records, with geometric noise on each count, by enumeration."""
     n, k, alpha, epsilon = 5, 3, 4.0, 1.0
     counts = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
     c = np.array(counts, float)
@@ -242,7 +233,6 @@ def test_the_least_error_of_many_bins_and_few_records_is_at_most_its_definition(
 
 
 def test_the_law_of_a_count_is_summed_from_above():
-    """S of two categories, and of more, against its definition."""
     for n, alpha in ((1, 1.5), (7, 2.0), (400, 5.0), (5000, 20.0)):
         mass = posterior(n, alpha)[0]
         j = np.arange(n + 1)
@@ -262,7 +252,6 @@ def test_the_law_of_a_count_is_summed_from_above():
 @pytest.mark.parametrize("mu", [0.05, 0.3, 2.0])
 @pytest.mark.parametrize("n", [1, 5, 50, 1000])
 def test_no_library_release_of_a_share_is_below_the_bound(n, mu):
-    """The worst risk of the Gaussian and of the Laplace mechanism, sampling included."""
     gaussian = 0.25 / n + 1 / (n * mu) ** 2
     laplace = 0.25 / n + 2 / (n * mu) ** 2
     assert ny.least_error("share", n=n, budget=ny.gdp(mu)).lower < gaussian
@@ -274,7 +263,6 @@ def test_no_library_release_of_a_share_is_below_the_bound(n, mu):
 @pytest.mark.parametrize("n", [10, 1000, 100_000])
 @pytest.mark.parametrize("k", [2, 3, 20])
 def test_no_library_release_of_many_numbers_is_below_the_bound(n, k):
-    """Gaussian noise on a histogram, on shares, and on the mean in a ball."""
     mu = 0.3
     f = ny.gdp(mu)
     assert ny.least_error("histogram", n=n, budget=f, categories=k).lower < 2 / mu**2
@@ -292,7 +280,6 @@ def test_no_library_release_of_many_numbers_is_below_the_bound(n, k):
 @pytest.mark.parametrize("k", [2, 5, 64])
 @pytest.mark.parametrize("n", [1, 10, 10_000])
 def test_no_local_report_is_below_the_bound(epsilon, k, n):
-    """The total error of each way to report, at equal shares; subset selection comes near."""
     least = ny.least_error(
         "category-shares", n=n, budget=ny.pure(epsilon), categories=k, model="local"
     ).lower
@@ -312,7 +299,6 @@ def test_no_local_report_is_below_the_bound(epsilon, k, n):
 
 @pytest.mark.parametrize(("problem", "more"), PROBLEMS)
 def test_bounds_grow_as_budgets_shrink_and_meet_the_bound_without_privacy(problem, more):
-    """Over mu and epsilon; at a large budget it is what no privacy allows, at a small one flat."""
     results = [
         ny.least_error(problem, n=500, budget=ny.gdp(mu), **more).lower
         for mu in (100.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001)
@@ -333,7 +319,6 @@ def test_bounds_grow_as_budgets_shrink_and_meet_the_bound_without_privacy(proble
 
 @pytest.mark.parametrize(("problem", "more"), LOCAL)
 def test_local_bounds_grow_as_budgets_shrink(problem, more):
-    """From a large epsilon to a small one."""
     results = [
         ny.least_error(problem, n=5000, budget=ny.pure(e), model="local", **more).lower
         for e in (50, 5, 1, "0.3", "0.1")
@@ -357,7 +342,6 @@ def test_every_budget_has_a_bound_and_a_method(problem, more, budget):
 
 
 def test_gaussian_noise_is_optimal_for_a_share_and_a_histogram():
-    """The error is within 1% of the bound for many records, under GDP and under zCDP."""
     n, mu = 10**6, 0.01
     achieved = 0.25 / n + 1 / (n * mu) ** 2
     for budget in (ny.gdp(mu), ny.zcdp(repr(mu * mu / 2))):
@@ -367,7 +351,6 @@ def test_gaussian_noise_is_optimal_for_a_share_and_a_histogram():
 
 
 def test_packing_and_fano_are_the_best_for_few_records_in_many_dimensions():
-    """Pure privacy costs the square of the dimension there."""
     least = ny.least_error("ball-mean", n=5000, budget=ny.pure("0.1"), radius=1, dimension=500)
     assert least.method == "packing"
     packing, fano = ball_packing(Guarantee.of(ny.zcdp("0.0001")), 1000, 2000)
@@ -375,7 +358,6 @@ def test_packing_and_fano_are_the_best_for_few_records_in_many_dimensions():
 
 
 def test_the_quantile_bound_has_the_value_of_theory():
-    """Absolute error .0066753 at 101 normal scores: half a move of .0248206 by the affinity."""
     x = ndtri((np.arange(101) + 0.5) / 101)
     least = ny.least_error("quantile", budget=ny.pure(1), values=x)
     step = 0.02482065 / 2
@@ -385,14 +367,12 @@ def test_the_quantile_bound_has_the_value_of_theory():
 
 
 def test_the_quantile_bound_of_the_largest_of_three_values():
-    """One replaced record moves 0, 1, 1 by nothing, and two move it by 1."""
     for epsilon in (0.1, 1.0):
         least = ny.least_error("quantile", budget=ny.pure(epsilon), values=[0, 1, 1], quantile=0.9)
         assert least.lower == pytest.approx(1 / math.cosh(epsilon) ** 2 / 4, rel=1e-6)
 
 
 def test_a_pair_of_laws_is_about_the_best_at_any_distance():
-    """Among many records few may differ: the best distance is near one part of their number."""
     guarantee = Guarantee.of(ny.pure(1))
     for n in (1, 10**3, 10**6):
         best = best_pair(guarantee, n, lambda d: d * d, lambda d: d, 1.0)
@@ -401,7 +381,6 @@ def test_a_pair_of_laws_is_about_the_best_at_any_distance():
 
 
 def test_the_bound_of_endless_histograms_is_below_that_of_exact_affinities():
-    """Of pure epsilon B(f_k) is sech^2(k epsilon / 2): in 60 digits, to the last bit."""
     for epsilon in np.geomspace(0.01, 2, 100).tolist():
         guarantee = Guarantee(4.0, epsilon, math.inf, math.inf, ())
         ask = SimpleNamespace(guarantee=guarantee, categories=3)
@@ -413,7 +392,6 @@ def test_the_bound_of_endless_histograms_is_below_that_of_exact_affinities():
 
 
 def test_an_add_remove_budget_counts_through_groups_of_two():
-    """Replacing is removing and adding: the bound is that of twice mu."""
     f = Tradeoff.of(ny.gdp(0.1).alternatives, "add-remove")
     ours = ny.least_error("share", n=1000, budget=f)
     assert ours.lower == pytest.approx(
@@ -422,51 +400,6 @@ def test_an_add_remove_budget_counts_through_groups_of_two():
     assert "groups of two" in ours.method
     cells = ny.least_error("histogram", budget=f, categories=5)
     assert cells.lower == pytest.approx(1 / math.expm1(0.01), rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("problem", "arguments", "words"),
-    [
-        ("mean", {"n": 5}, "problem = 'mean' must be one of"),
-        ("share", {}, "no bound is proven"),
-        ("share", {"n": 0}, "n = 0"),
-        ("share", {"n": 10, "prior": 0.6}, "outside the parameter set"),
-        ("share", {"n": 10, "radius": 1}, "radius = 1 is not used"),
-        ("share", {"n": 10, "model": "shuffled"}, "model = 'shuffled'"),
-        ("normal-mean", {"n": 10}, "sigma: 'normal-mean' needs it"),
-        ("normal-mean", {"n": 10, "sigma": 1, "radius": 1, "prior": 2}, "outside the parameter"),
-        ("ball-mean", {"n": 10, "radius": -1, "dimension": 2}, "radius = -1"),
-        ("histogram", {"n": 10, "categories": 1}, "categories = 1"),
-        ("histogram", {"n": 10, "categories": 3, "model": "local"}, "no bound is proven"),
-        ("quantile", {"values": [1.0]}, "at least 3"),
-    ],
-)
-def test_bad_input_names_the_argument(problem, arguments, words):
-    with pytest.raises(ValueError, match=words):
-        ny.least_error(problem, budget=ny.gdp(1), **arguments)
-
-
-@pytest.mark.parametrize(
-    ("problem", "arguments", "words"),
-    [
-        (
-            "normal-mean",
-            {"n": 3, "sigma": 1e200},
-            "sigma = 1e[+]200 must be from 1e-100 to 1e[+]100",
-        ),
-        ("normal-mean", {"n": 3, "sigma": 1e-200}, "sigma = 1e-200 must be from"),
-        ("normal-mean", {"n": 3, "sigma": 1, "radius": 1e-300}, "radius = 1e-300 must be from"),
-        ("share", {"n": 3, "prior": 1e-200}, "prior = 1e-200 must be from"),
-        ("bounded-mean", {"n": 3, "radius": 1e300}, "radius = 1e[+]300 must be from"),
-        ("ball-mean", {"n": 3, "radius": 1, "dimension": 10**400}, "dimension = a number of more"),
-        ("category-shares", {"n": 3, "categories": 10**9}, "categories = .* from 2 to 1,000,000"),
-        ("quantile", {"values": [-1e200, 0, 1e200]}, "values has -1e[+]200"),
-        ([], {"n": 3}, "problem = .* must be one of"),
-    ],
-)
-def test_sizes_beyond_floats_are_refused(problem, arguments, words):
-    with pytest.raises(ValueError, match=words):
-        ny.least_error(problem, budget=ny.gdp(1), **arguments)
 
 
 @pytest.mark.parametrize("model", ["central", "local"])
@@ -507,7 +440,6 @@ def test_an_unknown_size_under_add_remove_is_refused():
 
 
 def test_no_random_mechanism_on_counts_has_a_smaller_bayes_risk():
-    """Any distribution of outputs by count, with the chi-square divergence of its own neighbors."""
     rng = np.random.default_rng(5)
     for _ in range(300):
         n, alpha = int(rng.integers(1, 9)), float(rng.choice([1.1, 1.5, 3.0, 12.0]))
@@ -526,7 +458,6 @@ def test_no_random_mechanism_on_counts_has_a_smaller_bayes_risk():
 
 
 def test_no_random_local_channel_has_a_smaller_bayes_risk():
-    """One report of three categories, by enumeration under the Dirichlet prior of the bound."""
     rng = np.random.default_rng(6)
     k, alpha = 3, 3.0
     for _ in range(100):
@@ -551,7 +482,6 @@ def test_no_random_local_channel_has_a_smaller_bayes_risk():
 
 @pytest.mark.parametrize("n", [2**31 - 1, 2**31, 2**32 + 10_000, 10**12])
 def test_a_mean_of_billions_of_records_can_be_as_accurate_as_the_bound(n):
-    """The sample mean with Gaussian noise of scale 2 / (n mu) per coordinate, in a unit ball."""
     for dimension, mu in ((10**6, 8.0), (100, 1e-9)):
         least = ny.least_error("ball-mean", n=n, radius=1.0, dimension=dimension, budget=ny.gdp(mu))
         reached = 1 / n + dimension * (2 / (n * mu)) ** 2
@@ -560,7 +490,6 @@ def test_a_mean_of_billions_of_records_can_be_as_accurate_as_the_bound(n):
 
 
 def test_blocks_of_changed_records_have_their_binomial_masses_at_any_size():
-    """Of 2^31 records and more, against integrals of the beta density in 30 digits."""
     guarantee = SimpleNamespace(affinity=lambda k: np.where(k <= 3, 1.0, 0.0))
     for n in (10**4, 2**31, 2**32 + 10_000, 10**12):
         with mp.workdps(30):
@@ -576,7 +505,6 @@ def test_blocks_of_changed_records_have_their_binomial_masses_at_any_size():
 
 @pytest.mark.parametrize("epsilon", ["1e-140", "1e-20", "1e-10", "1e-9", "1e-8", "1e-6", "0.001"])
 def test_no_affinity_of_a_tiny_budget_is_that_of_perfect_privacy(epsilon):
-    """1 - sech^2(epsilon / 2) is below the last digit of 1, and still above 0."""
     bound = ny.pure(epsilon).affinity()
     with mp.workdps(400):
         assert F(bound.lower) < 1 - F(epsilon) ** 2 / 4

@@ -15,7 +15,6 @@ RHO = Fraction(1, 50)
 @pytest.mark.parametrize("cells", [2, 5, 1000])
 @pytest.mark.parametrize("rho", [Fraction(1, 5000), Fraction(1, 50), Fraction(1, 2), Fraction(4)])
 def test_gaussian_noise_on_a_histogram_is_within_a_known_factor(cells, rho):
-    """sqrt(k / (k - 1)) for the total that no one may use, times sqrt((e^2r - 1) / 2r)."""
     gap = cell_gap(math.sqrt(1 / rho), rho, [(1, 1)], cells, "replace-one")
     x = 2 * float(rho)
     assert gap == pytest.approx(math.sqrt(cells / (cells - 1) * math.expm1(x) / x), rel=1e-6)
@@ -25,7 +24,6 @@ def test_gaussian_noise_on_a_histogram_is_within_a_known_factor(cells, rho):
 
 @pytest.mark.parametrize("epsilon", ["0.05", "0.5", 1, 3])
 def test_no_noise_of_the_library_is_below_the_least_error(epsilon):
-    """Discrete Gaussian and discrete Laplace noise, with the zCDP parameter of their curve."""
     for make in (ny.DiscreteLaplace, ny.DiscreteGaussian, ny.RoundedGaussian):
         scale = 1 / float(Fraction(str(epsilon)))
         noise = make(scale, 1)
@@ -57,7 +55,6 @@ def test_what_is_not_proven_has_no_gap():
 
 
 def test_a_mean_is_compared_with_the_least_error_at_its_rows():
-    """Noise of 1 / (rows mu) per mean is near the bound; few rows leave no certainty."""
     mu, rows = 0.2, 100_000
     error = 1 / (rows * mu)
     gap = mean_gap(error, Fraction(mu * mu / 2), 1.0, rows, "replace-one")
@@ -101,7 +98,6 @@ def test_every_table_of_a_plan_states_its_gap():
 
 
 def test_a_number_of_distinct_keys_states_no_gap():
-    """The number 2, published without a look at four keys, is off by 2 at most; noise, by more."""
     columns = {"race": {"keys": ["a", "b", "c", "d"]}}
     query = {"name": "kinds", "measure": "distinct", "column": "race", "share": 1}
     plan = plan_of(columns, [query], "1/1000", neighboring="add-remove")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman import best_test
-from neyman.accounting.semantics.best_test import BestTest, experiment
+from neyman.accounting.semantics.best_test import experiment
 
 LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
 
@@ -26,7 +26,6 @@ def laws(draw):
 @settings(max_examples=150)
 @given(laws(), st.fractions(0, 1, max_denominator=40))
 def test_its_level_is_as_asked_and_its_power_is_the_sum_over_its_verdicts(pair, level):
-    """Yes falls with the likelihood ratio, ties share one probability, the level is used up."""
     null, alternative = pair
     test = best_test(null, alternative, level)
     assert test.level == sum(a * w for a, w in zip(null, test.yes, strict=True)) == level
@@ -41,7 +40,6 @@ def test_its_level_is_as_asked_and_its_power_is_the_sum_over_its_verdicts(pair, 
 @settings(max_examples=100)
 @given(laws(), st.fractions(0, 1, max_denominator=40))
 def test_no_test_of_its_level_has_more_power(pair, level):
-    """The optimum of a linear programme over tests is at one with at most one random verdict."""
     null, alternative = pair
     best = best_test(null, alternative, level).power
     for sure in product([0, 1], repeat=len(null)):
@@ -60,7 +58,6 @@ def test_no_test_of_its_level_has_more_power(pair, level):
 @settings(max_examples=60)
 @given(laws(), st.sampled_from(LEVELS))
 def test_its_power_is_that_of_the_curve(pair, level):
-    """`between` answers with the better of the two tests, roles exchanged."""
     null, alternative = pair
     exact = max(
         best_test(null, alternative, level).power, best_test(alternative, null, level).power
@@ -82,7 +79,6 @@ MECHANISMS = [
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 @pytest.mark.parametrize("level", [0.001, 0.05, 0.3, 0.9])
 def test_a_mechanisms_test_reaches_its_power(mechanism, level):
-    """The test on the outcomes attains the power that the curve certifies."""
     test = experiment(mechanism).best_test(level)
     power = mechanism.tradeoff().power(level)
     assert power.lower - 1e-13 <= test.power <= power.upper + 1e-13
@@ -90,7 +86,6 @@ def test_a_mechanisms_test_reaches_its_power(mechanism, level):
 
 
 def test_the_outcomes_of_a_discrete_gaussian_are_its_law():
-    """Masses e^{-x^2 / 2 sigma^2} over the theta function, in forty digits."""
     observation = experiment(ny.DiscreteGaussian(sigma_squared=F(3, 2), sensitivity=2))
     with mpmath.workdps(60):
         total = mpmath.nsum(
@@ -107,7 +102,6 @@ def test_the_outcomes_of_a_discrete_gaussian_are_its_law():
 
 
 def test_a_discrete_laplace_answer_is_tested_by_its_size():
-    """At sensitivity 1 there are two outcomes and the ratio e^{1 / scale}, as response has."""
     observation = experiment(ny.DiscreteLaplace(2))
     assert observation.outcomes == ("at most 0", "at least 1")
     assert float(observation.null[0] / observation.alternative[0]) == pytest.approx(
@@ -118,16 +112,7 @@ def test_a_discrete_laplace_answer_is_tested_by_its_size():
     assert str(test) == f"say yes to: at least 1 (with probability {float(test.tie):.6g})"
 
 
-def test_a_large_output_is_said_in_few_words():
-    """The verdict on a count is a threshold, written as one."""
-    text = str(experiment(ny.DiscreteGaussian(10)).best_test(0.05))
-    assert text.startswith("say yes to: 16 (with probability 0.")
-    assert text.count(",") == 4
-    assert "17, 18, ..., at least" in text
-
-
 def test_nothing_moves_nothing_is_found():
-    """At sensitivity 0 the power is the level."""
     assert experiment(ny.DiscreteLaplace(1, sensitivity=0)).best_test("0.1").power == F(1, 10)
 
 
@@ -140,18 +125,12 @@ def test_nothing_moves_nothing_is_found():
         (lambda: best_test([1], [1], 0.5, outcomes=["a", "b"]), "names"),
         (lambda: experiment(ny.DiscreteGaussian(1, [(1, 1)])), "one number"),
         (lambda: experiment(ny.DiscreteGaussian(10**5)), "larger units"),
+        (lambda: experiment(ny.Gaussian(1)), r"tradeoff\(\).power"),
     ],
 )
 def test_refusals_say_what_is_wrong(call, says):
-    """Bad distributions, levels and outputs too large are named."""
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises((TypeError, ValueError), match=says):
         call()
-
-
-def test_other_mechanisms_are_refused_with_what_to_do():
-    """What has no list of outcomes is sent to its curve."""
-    with pytest.raises(TypeError, match=r"tradeoff\(\).power"):
-        experiment(ny.Gaussian(1))
 
 
 # ---- an attacker who knows only a distribution over everyone else -----------------------------
@@ -170,7 +149,6 @@ def count_laws(record, others):
 
 
 def test_uncertain_others_do_not_help_where_they_are_the_same_under_both_hypotheses():
-    """Power at every level is at most that of an attacker who knows everyone else."""
     known = [count_laws(r, {0: F(1)}) for r in (0, 1)]
     others = {0: F(1, 2), 3: F(1, 3), 20: F(1, 6)}
     unknown = [count_laws(r, others) for r in (0, 1)]
@@ -189,9 +167,3 @@ def test_correlated_others_help_beyond_the_curve():
     level = F(1, 20)
     assert float(best_test(*known, level).power) == pytest.approx(1 / 12, abs=1e-12)
     assert best_test(*family, level).power > F(9, 10)
-
-
-def test_only_what_is_certain_has_no_probability_beside_it():
-    yes = (F(1), F(1, 2), F(0))
-    test = BestTest(("a", "b", "c"), F(2), yes[1], yes, F(1, 20), F(1, 4))
-    assert str(test) == "say yes to: b (with probability 0.5), a"

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 import neyman as ny
-from neyman.analysis.estimators.survival import _cells  # pyright: ignore[reportPrivateUsage]
 
 TIMES = [0.25, 0.5, 1.0, 2.0]
 
@@ -26,6 +25,15 @@ def kaplan_meier(durations, events, times):
     return [float(result[t]) for t in times]
 
 
+def cells(durations, events):
+    """The counts that a release without noise publishes, in its order."""
+    result = ny.estimate.survival(
+        durations, events, times=TIMES, budget=ny.gdp(90), neighboring="add-remove"
+    ).receipt["result"]
+    both = np.array([result["events"], result["censored"]]).T
+    return np.array([*both.ravel(), result["later"], result["missing"]])
+
+
 def people(n, seed, late=3.0):
     draw = np.random.default_rng(seed)
     death, leaves = draw.exponential(1, n), np.minimum(draw.exponential(2, n), late)
@@ -36,16 +44,16 @@ def test_without_noise_the_curve_is_that_of_kaplan_and_meier_where_all_are_censo
     durations, events = people(400, 1)
     censored = ~events.astype(bool)
     durations[censored] = np.array(TIMES)[np.searchsorted(TIMES[:-1], durations[censored])]
-    cells = _cells(durations, events.astype(float), np.array(TIMES))
-    curve = ny.estimate.survival_curve(cells[:-2:2], cells[1:-2:2], cells[-2], sigma=0)
+    counts = cells(durations, events)
+    given = counts[:-2:2], counts[1:-2:2], counts[-2]
+    curve = ny.estimate.survival_curve(*given, sigma=0)
     truth = kaplan_meier(durations, events, TIMES)
     assert curve.value[0] == pytest.approx(truth[0], abs=1e-12)
-    band = ny.estimate.survival_curve(cells[:-2:2], cells[1:-2:2], cells[-2], sigma=0, about="data")
+    band = ny.estimate.survival_curve(*given, sigma=0, about="data")
     assert np.allclose(band.lower, truth, atol=1e-12)  # all leave before the events of an interval
 
 
 def test_without_noise_the_band_about_the_data_is_the_extremes_of_all_orders():
-    """Every order of three events and two censorings in one interval, and ten people later."""
     for order in set(product((0, 1), repeat=5)):
         durations = [(k + 1) / 10 for k in range(5)] + [9.0] * 10
         truth = kaplan_meier(durations, [*order, *([0] * 10)], [1.0])[0]
@@ -96,16 +104,15 @@ def test_a_band_about_the_population_covers_where_there_are_few_events(n, rate, 
 
 
 def test_a_record_is_in_one_cell_and_an_entry_that_is_no_number_takes_no_part():
-    ends = np.array(TIMES)
     kinds = [0.0, 0.25, 0.26, 2.0, 2.1, math.inf, math.nan, -1.0]
     rows = list(product(kinds, (0.0, 1.0, 2.0, math.nan)))
-    base = _cells(*np.array([r for r in rows if r != rows[0]], float).T, ends)
+    base = cells(*np.array(rows[1:], float).T)
     for row in rows:
-        more = _cells(*np.array([*rows[1:], row], float).T, ends)
+        more = cells(*np.array([*rows[1:], row], float).T)
         assert np.abs(more - base).sum() == 1
     at = np.array([0.25, 0.26, 2.0, 2.1, -1])
-    assert _cells(at, np.ones(5), ends).tolist() == [1, 0, 1, 0, 0, 0, 1, 0, 1, 1]
-    assert _cells(at, np.zeros(5), ends).tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 2, 1]
+    assert cells(at, np.ones(5)).tolist() == [1, 0, 1, 0, 0, 0, 1, 0, 1, 1]
+    assert cells(at, np.zeros(5)).tolist() == [0, 0, 0, 2, 0, 0, 0, 0, 2, 1]
     odd = np.array([1.0, "x", None, {}, math.nan, -3, 10**400], object)
     estimate = ny.estimate.survival(odd, odd, times=TIMES, budget=ny.gdp(1))
     assert np.isfinite(estimate.value).all()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from reproductions.dp_sgd import canary_attack as attack
+from reproductions.dp_sgd import canary_section as section
 from reproductions.dp_sgd import network_training as networks
 from reproductions.dp_sgd import private_training as study
 from reproductions.dp_sgd.digits_section import CODE, results
@@ -33,7 +35,6 @@ def test_epsilon_and_power_of_the_figure_follow_from_its_settings():
 
 
 def test_the_study_of_groups_runs_and_says_what_the_page_says():
-    """One run of two arms; in the stored counts clipping alone costs the rare digit most."""
     counts = study.measure(lambda split: study.digits(split, 8), 0.1, 1, study.ARMS[:2])
     for groups in counts.values():
         assert groups["all"][1] == 360 == sum(groups[f"digit {k}"][1] for k in range(10))
@@ -52,7 +53,6 @@ def test_the_study_of_groups_runs_and_says_what_the_page_says():
 
 
 def test_intervals_are_those_of_clopper_and_pearson():
-    """Against the binomial tail, by its definition."""
     from math import comb
 
     low, high = study.interval(7, 20)
@@ -64,7 +64,6 @@ def test_intervals_are_those_of_clopper_and_pearson():
 
 
 def test_the_page_on_pytorch_says_what_its_runs_printed():
-    """The table and the figure are those of the file, and epsilon and power are its settings'."""
     docs = Path(__file__).parents[3] / "docs"
     assert networks.network_table() in (docs / "pytorch.md").read_text()
     assert networks.network_figure() == (docs / "pytorch-digits.svg").read_text()
@@ -72,3 +71,28 @@ def test_the_page_on_pytorch_says_what_its_runs_printed():
         curve = networks.mechanism(point["sigma"]).tradeoff()
         assert curve.epsilon(delta=1e-5).upper == pytest.approx(point["epsilon"], rel=1e-9)
         assert curve.power(level=0.05).upper == pytest.approx(point["power"], rel=1e-9)
+
+
+# ---- the attack of the page
+
+
+def test_the_attack_stays_below_the_certified_power():
+    runs, missed = section.counted()["runs"], section.counted()["missed"]
+    for shown, (power, epsilon) in zip(section.evidence(), section.certified(), strict=True):
+        assert attack.LEVEL <= shown.power_at_least(attack.LEVEL) < power
+        assert shown.epsilon(section.DELTA) < epsilon
+    assert not section.evidence()[-1].refutes(attack.MECHANISM)
+    assert section.evidence()[-1].power_at_least(attack.LEVEL) > 1.5 * attack.LEVEL
+    deviation = (section.certified()[-1][0] / runs) ** 0.5
+    assert abs(1 - missed[-1] / runs - section.certified()[-1][0]) < 5 * deviation
+
+
+def test_a_sample_of_the_attack_runs(monkeypatch):
+    monkeypatch.setattr(attack, "MECHANISM", attack.after(2))
+    monkeypatch.setattr(attack, "EPOCHS", (1, 2))
+    counts = attack.counts(2)
+    assert counts["runs"] == 2
+    assert all(0 <= count <= 2 for count in (*counts["missed"], *counts["alarms"]))
+    sums = np.zeros((3, attack.MECHANISM.steps))
+    assert attack.scores(sums).shape == (3, 2)
+    assert (attack.scores(sums + 5) > attack.scores(sums)).all()
