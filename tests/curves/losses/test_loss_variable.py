@@ -15,7 +15,6 @@ import neyman as ny
 import reference as ref
 from neyman import Bound
 from neyman.curves import GaussianLoss
-from neyman.curves.tradeoff import loss_tails
 
 mp.mp.dps = 40
 tries = settings(max_examples=40)
@@ -243,17 +242,6 @@ def test_a_composed_sampled_gaussian_meets_a_convolution_of_two():
         assert loss.cdf(x).width < 1e-4
 
 
-def test_a_line_that_is_too_long_gives_way_to_chords(monkeypatch):
-    """With other limits, whose bounds still hold those of the line."""
-    loss = (ny.Gaussian(1).subsample(rate=0.1) * 50).tradeoff().loss
-    narrow = loss.tail(1), loss.cdf(-0.5)
-    monkeypatch.setattr(loss_tails.Tail.__init__, "__defaults__", (0.0, loss_tails.Limits(nodes=3)))
-    for wide, line in zip((loss.tail(1), loss.cdf(-0.5)), narrow, strict=True):
-        assert wide.lower <= line.lower <= line.upper <= wide.upper
-        assert wide.method.endswith("holds P(L < x) and P(L <= x)")
-        assert line.method == "contour"
-
-
 @pytest.mark.parametrize("t", [-30, -2.5, -1, -0.75, -0.25, 0, 0.125, 1, 7.5, 30])
 def test_moments_of_a_sampled_gaussian_meet_quadrature_in_both_orders(t):
     f = ny.Gaussian(1.5).subsample(rate=F(1, 50)).tradeoff()
@@ -393,3 +381,22 @@ def test_divergences_of_tiny_losses_are_within_those_of_pure_privacy(scale):
             bound = noise.tradeoff().renyi(order)
             assert 0 <= bound.lower <= bound.upper
             assert bound.upper <= F(order) * epsilon**2 / 2 * F(10001, 10000)
+
+
+@pytest.mark.parametrize("x", [-0.7, 0.1, 0.5, 1.5])
+def test_losses_with_atoms_and_no_lattice_have_chords_that_hold_quadrature(x):
+    """Two Laplace releases: no line over the sum of atoms and density ends."""
+
+    def one(y):
+        return mp.mpf(0) if y >= 1 else mp.mpf(1) if y < -1 else 1 - mp.exp((y - 1) / 2) / 2
+
+    at = mp.mpf(x)
+    bends = sorted({-1, 1, *(y for y in (at - 1, at + 1) if -1 < y < 1)})
+    with mp.workdps(20):
+        truth = mp.quad(lambda v: mp.exp((v - 1) / 2) / 4 * one(at - v), bends)
+    truth += one(at - 1) / 2 + mp.exp(-1) / 2 * one(at + 1)
+    loss = (ny.Laplace(1) * 2).tradeoff().loss
+    for bound, exact in ((loss.tail(x), truth), (loss.cdf(x), 1 - truth)):
+        assert bound.lower <= exact <= bound.upper
+        assert bound.width < 2e-6
+        assert bound.method.endswith("holds P(L < x) and P(L <= x)")

@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from neyman import GaussianMixture, Mechanism, NonPrivate
-from neyman.curves import Composition, GaussianMixtureLoss, MixtureLoss
-from neyman.curves.profiles.closed_forms.closed_form import GaussianMixtureProfile
+from neyman.curves import Composition, GaussianMixtureLoss, MixtureLoss, select
 from neyman.mechanisms import Choice
-
-mp.mp.dps = 30
 
 distances = st.lists(st.floats(0.05, 4.0), min_size=1, max_size=3, unique=True)
 
@@ -45,11 +43,6 @@ def delta(c, p, epsilon, removed=True):
     return mixture - mp.exp(epsilon) * normal if removed else normal - mp.exp(epsilon) * mixture
 
 
-def gaussian_delta(mu, epsilon):
-    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
-    return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
-
-
 def holds(bound, truth, width):
     assert bound.lower <= truth <= bound.upper, (bound, truth)
     assert bound.upper - bound.lower <= width * truth
@@ -63,9 +56,9 @@ def test_one_release_of_a_mixture_has_the_delta_of_its_best_test(c, zero, q, eps
     c = ([0.0] if zero else []) + c
     p = np.array([1 - q, *([q] * (len(c) - 1))])
     p = tuple((p / p.sum()).tolist())
-    profile = GaussianMixtureProfile(GaussianMixtureLoss(tuple(c), p, removed))
+    loss = GaussianMixtureLoss(tuple(c), p, removed)
     truth = delta(c, p, epsilon, removed)
-    low, high = profile.log_delta(epsilon)
+    low, high = select(Composition.of([(loss, 1)])).log_delta(epsilon)
     if truth < mp.mpf(10) ** -25:  # cancellation of the reference
         assert math.exp(low) < 1e-20
     else:
@@ -116,7 +109,7 @@ def test_a_choice_that_everyone_sees_is_the_mean_over_what_was_chosen():
             math.comb(steps, k)
             * mp.mpf(0.3) ** k
             * mp.mpf(0.7) ** (steps - k)
-            * gaussian_delta(mp.sqrt(4 * k + (steps - k)), epsilon)
+            * ref.gaussian_delta(mp.sqrt(4 * k + (steps - k)), epsilon)
             for k in range(steps + 1)
         )
         holds((m * steps).tradeoff().delta(epsilon), truth, 1e-6)
@@ -222,3 +215,66 @@ def test_a_single_shift_is_a_plain_gaussian():
     """One possible shift, or none at all."""
     assert GaussianMixture(2, [1, 1], [0.5, 0.5]).losses() == ny.Gaussian(2).losses()
     assert GaussianMixture(2, [0], [1]).losses() == (Composition(),)
+
+
+def test_a_full_batch_that_is_nearly_never_reached_costs_nothing():
+    """A step that is cut down with probability 1e-28 has the epsilon of one that isn't."""
+    step, worst = ny.Gaussian(1).subsample(rate=0.01), ny.Gaussian(0.5).subsample(rate=0.01)
+    rare = (Choice(((1.0, step), (7e-29, worst))) * 1000).tradeoff().epsilon(1e-6)
+    plain = (step * 1000).tradeoff().epsilon(1e-6)
+    assert math.isclose(rare.upper, plain.upper, rel_tol=1e-10)
+    assert rare.lower <= plain.upper
+    assert plain.lower <= rare.upper
+
+
+STEPS = 3
+MUS = [(0.5, 2.0), (2.0, 0.5)]  # of the likely and the rare of two Gaussian releases
+
+
+def delta_of_choices(mus, share, epsilon):
+    """The mean over how many of the steps drew the rare release."""
+    likely, rare = mus
+    return mp.fsum(
+        mp.binomial(STEPS, k) * (1 - share) ** (STEPS - k) * share**k
+        * ref.gaussian_delta(mp.sqrt((STEPS - k) * likely**2 + k * rare**2), epsilon)
+        for k in range(STEPS + 1)
+    )  # fmt: skip
+
+
+def choices(mus, share):
+    parts = zip((1 - share, share), (ny.Gaussian(1 / mu) for mu in mus), strict=True)
+    return (Choice(tuple(parts)) * STEPS).tradeoff()
+
+
+@pytest.mark.parametrize("mus", MUS, ids=str)
+@pytest.mark.parametrize("share", [1e-30, 2.0**-60, 2.0**-40, 2.0**-24])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.0, 6.0, 12.0])
+def test_delta_is_the_mean_over_what_was_drawn(mus, share, epsilon):
+    """Also where only the rare draws can have so large a loss."""
+    with mp.workdps(50):
+        truth = delta_of_choices(mus, mp.mpf(share), mp.mpf(epsilon))
+        bound = choices(mus, share).log_delta(epsilon)
+        assert bound.lower <= mp.log(truth) <= bound.upper
+        likely_decide = truth > 1e9 * STEPS * share
+        assert bound.width < (1e-8 * max(1.0, -bound.upper) if likely_decide else 0.2)
+
+
+@pytest.mark.parametrize("mus", MUS, ids=str)
+@pytest.mark.parametrize("share", [1e-30, 2.0**-40, 2.0**-24])
+@pytest.mark.parametrize("level", [1e-12, 0.05, 0.999])
+def test_power_is_that_of_the_best_test_over_the_draws(mus, share, level):
+    """The least of delta + e^epsilon level, by golden sections."""
+    with mp.workdps(40):
+
+        def above(epsilon):
+            return delta_of_choices(mus, mp.mpf(share), epsilon) + mp.exp(epsilon) * level
+
+        low, high = mp.mpf(-20), mp.mpf(20)
+        ratio = (mp.sqrt(5) - 1) / 2
+        for _ in range(100):
+            one, other = high - ratio * (high - low), low + ratio * (high - low)
+            low, high = (low, other) if above(one) < above(other) else (one, high)
+        bound = choices(mus, share).power(level)
+        assert bound.lower <= above(low) * (1 + mp.mpf(10) ** -15)
+        assert above(low) * (1 - mp.mpf(10) ** -15) <= bound.upper
+        assert bound.width < 1e-8 * bound.upper

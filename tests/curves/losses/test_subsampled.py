@@ -27,8 +27,6 @@ from neyman.curves import (
     response_loss,
     select,
 )
-from neyman.curves.losses.change_of_measure import Base
-from neyman.curves.losses.subsampled import _lost
 from neyman.numerics import contract, spread
 
 Q = mp.mpf(0.03)
@@ -540,16 +538,3 @@ def test_engines_agree(loss, width):
         assert b[0] <= a[1]
         assert a[0] <= b[1]
     assert a[1] - a[0] < width
-
-
-@pytest.mark.parametrize("up", [True, False])
-@pytest.mark.parametrize("left_out", [(-1.0, -40.0, -3.0, 2.0), (2.0, -30.0, 0.5, 6.0)])
-def test_what_a_lattice_leaves_out_counts_as_much_as_at_any_place_of_its_interval(left_out, up):
-    """Mass e^(a - (t + 1) l) at a loss l, of which the sample makes g = log(1 - q + q e^l)."""
-    q, (t, a, low, high) = 0.1, left_out
-    points = _lost(Base(np.empty(0), np.empty(0), lost=(left_out,)), q, up, -math.inf)
-    for c in (0.0, 0.5, 2.0):
-        counted = math.fsum(math.exp(mass + c * place) for mass, place in points)
-        for l in np.linspace(low, high, 30):  # noqa: E741
-            g = math.log1p(q * math.expm1(l))
-            assert math.exp(a - (t + 1) * l + ((c + 1) * g if up else -c * g)) <= counted * 1.001

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.curves import (
+    EnvelopeLoss,
     ExternalPld,
     FiniteLoss,
     bounded_range_rho,
@@ -21,7 +22,6 @@ from neyman.curves import (
     response_rho,
     three_values_rho,
 )
-from neyman.curves.losses.zcdp_parameters import envelope_rho
 from random_laws import examples
 
 F = Fraction
@@ -30,6 +30,10 @@ GRID = [mp.mpf(10) ** (mp.mpf(j) / 4) for j in range(-80, 54)]
 EPSILONS = st.one_of(
     st.fractions(F(1, 100), 30, max_denominator=1000), st.integers(-11, 2).map(lambda n: F(10) ** n)
 )
+
+
+def envelope_rho(epsilon):
+    return F(EnvelopeLoss(epsilon).rho)
 
 
 def exactly(x):

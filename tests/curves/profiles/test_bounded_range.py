@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman import Tradeoff
-from neyman.curves import BoundedRangeLoss, Composition, EnvelopeLoss, GaussianLoss
-from neyman.curves.profiles.closed_forms.bounded_range_releases import EnvelopeProfile
+from neyman.curves import BoundedRangeLoss, Composition, EnvelopeLoss, GaussianLoss, select
 from random_laws import examples
 
 ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])
@@ -21,6 +20,10 @@ ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])
 
 def curve(*parts):
     return Tradeoff.of([Composition.of(parts)])
+
+
+def one_release(epsilon):
+    return Composition.of([(BoundedRangeLoss(epsilon), 1)])
 
 
 def two_point(epsilon, t):
@@ -58,7 +61,7 @@ def test_one_release_has_the_largest_delta_over_all_ranges(epsilon, share):
     """No t exceeds the interval, and t = (s + epsilon) / 2 is in it."""
     a = exact(epsilon)
     s = float(share * a)
-    low, high = EnvelopeProfile(epsilon).log_delta(s)
+    low, high = select(one_release(epsilon)).log_delta(s)
     best = max(two_point_delta(a, t, mp.mpf(s)) for t in inside(a))
     middle = min(max((mp.mpf(s) + a) / 2, 0), a)
     truth = two_point_delta(a, middle, mp.mpf(s))
@@ -73,7 +76,7 @@ def test_one_release_has_the_largest_delta_over_all_ranges(epsilon, share):
 def test_one_release_multiplies_the_odds(epsilon, log_level):
     """The power is the largest over t, attained where both pieces meet."""
     a, x = exact(epsilon), mp.exp(mp.mpf(log_level))
-    low, high = EnvelopeProfile(epsilon).log_power(log_level)
+    low, high = select(one_release(epsilon)).log_power(log_level)
     meets = -mp.log(x + mp.exp(-a) * (1 - x))
     truth = two_point_power(a, meets, x)
     assert max(two_point_power(a, t, x) for t in inside(a)) <= truth * (1 + mp.mpf(10) ** -30)
@@ -96,7 +99,7 @@ def test_the_envelope_is_the_profile_of_its_density(epsilon):
     for share in (-0.5, 0.0, 0.7):
         s = float(share * a)
         truth = mp.quad(lambda x, s=s: density(x) * -mp.expm1(s - x), [s, a])
-        low, high = EnvelopeProfile(epsilon).log_delta(s)
+        low, high = select(Composition.of([(loss, 1)])).log_delta(s)
         assert mp.mpf(low) <= mp.log(truth) <= mp.mpf(high)
     for z in (4.0, 0.2 + 20j):
         with mp.workdps(20):

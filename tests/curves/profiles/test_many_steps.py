@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfc
-from test_few_steps import exact_delta
+from test_few_and_distant_steps import exact_delta
 
 import neyman as ny
 from neyman import Tradeoff

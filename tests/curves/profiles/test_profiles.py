@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
 from fractions import Fraction as F
+from pathlib import Path
 
 import mpmath as mp
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
 from neyman import Bound
-from neyman.curves import dots_profile, select
+from neyman.curves import (
+    CascadeProfile,
+    Composition,
+    Engine,
+    GaussianLoss,
+    Loss,
+    Profile,
+    contour_profile,
+    dots_profile,
+    intersection,
+    register,
+    response_loss,
+    select,
+)
+from neyman.numerics import Discretization
+from random_laws import examples
 
 MIXED = {
     "one response": (ny.RandomizedResponse(1), [ref.response(F(1))]),
@@ -150,3 +172,210 @@ def test_a_billion_small_losses_are_answered_within_bounds_and_memory():
     epsilon = (ny.RandomizedResponse(F(1, 10**8)) * 10**9).tradeoff().epsilon(1e-5)
     mu = mp.mpf("1e-8") * mp.sqrt(10**9)
     assert ref.gaussian_delta(mu * (1 - mp.mpf("1e-6")), epsilon.upper) <= 1e-5
+
+
+@pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])
+def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, rate, steps):
+    """Delta and power lie in the intervals of both engines, and are known to 1%."""
+    f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
+    assert any(isinstance(profile.inner, CascadeProfile) for profile in f.profiles)
+    for c in f.directions:
+        if not isinstance(select(c).inner, CascadeProfile):
+            continue
+        dots, contour = dots_profile(c), contour_profile(c)
+        for epsilon in (0.0, 0.01, 0.5):
+            low, high = select(c).log_delta(epsilon)
+            for other in (dots, contour):
+                below, above = other.log_delta(epsilon)
+                assert below <= high
+                assert low <= above
+            assert low <= high <= dots.log_delta(epsilon)[1]
+        low, high = select(c).log_power(math.log(0.05))
+        assert high - low < 1e-2
+
+
+def test_a_rare_sample_has_an_epsilon_of_its_size():
+    """300 steps of noise 2 at rate 1e-4: the contour alone left .0024 to .18."""
+    result = (ny.Gaussian(2).subsample(rate=1e-4) * 300).tradeoff().epsilon(1e-6)
+    assert result.lower > 0.0026
+    assert result.upper < 0.00262
+
+
+class Unknown(Profile):
+    """Knows that delta is at most 1, and nothing else."""
+
+    method, engine = "a test's", "none"
+
+    def log_delta(self, epsilon):
+        return -math.inf, 0.0
+
+    def log_deltas(self, epsilons):
+        return np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+
+    def log_power(self, log_level):
+        return log_level, 0.0
+
+
+def test_one_engine_that_knows_nothing_is_asked_again():
+    """Epsilons near one of which the first engine knows nothing go to the others: here none."""
+    profile = CascadeProfile([(0.0, Unknown)], -0.5)
+    for _ in range(2):
+        assert profile.log_delta(1.0) == (-math.inf, -0.5)
+
+
+def test_intervals_that_contradict_each_other_give_the_interval_that_holds_both():
+    """An intersection would be narrow, and wrong on one side; what is not a number claims
+    nothing.
+    """
+    low, high = np.array([0.0, 0.0, 0.0, -math.inf]), np.array([1.0, 1.0, 1.0, 0.0])
+    below, above = np.array([2.0, 0.5, math.nan, -1.0]), np.array([3.0, 2.0, math.nan, -0.5])
+    ends = intersection(low, high, below, above)
+    assert np.array_equal(ends[0], [0.0, 0.5, 0.0, -1.0])
+    assert np.array_equal(ends[1], [3.0, 1.0, 1.0, -0.5])
+
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def test_the_docstring_of_select_lists_every_rule_with_its_reason():
+    text = " ".join((select.__doc__ or "").split())
+    listed = re.findall(r"- (\d+): (.*?)\.(?= -| A new)", text)
+    rules = []
+    for path in SOURCE.glob("**/*.py"):
+        code = path.read_text("utf-8")
+        named = dict(re.findall(r"^(\w+) = (\d+)$", code, re.MULTILINE))
+        for n, why in re.findall(r'@register\(\s*(\w+),\s*"(.*)",?\s*\)', code):
+            rules.append((int(named.get(n, n)), why))
+    assert [(int(n), why) for n, why in listed] == sorted(rules)
+
+
+def test_a_priority_that_is_taken_is_refused():
+    with pytest.raises(ValueError, match="priority = 10 is taken"):
+        register(10, "something else")(lambda composition: None)
+
+
+@dataclass(frozen=True)
+class Coin(Loss):
+    """A loss from outside: a coin with probabilities p and 1 - p under P, swapped under Q."""
+
+    p: float
+
+    @property
+    def supremum(self) -> float:
+        return math.log(self.p) - math.log1p(-self.p)
+
+    def reverse(self) -> Coin:
+        return self
+
+    def _values(self) -> tuple[np.ndarray, np.ndarray]:
+        top = self.supremum
+        return np.array([-top, top]), np.array([1 - self.p, self.p])
+
+    def log_mgf(self, z):
+        value, weight = self._values()
+        return np.log(np.exp(np.multiply.outer(z, value)) @ weight)
+
+    def mgf_rounding(self, z):
+        return 1e-13 * (1 + np.abs(z))
+
+    def moments(self, tilts):
+        value, weight = self._values()
+        k = self.log_mgf(tilts)
+        tilted = weight * np.exp(np.multiply.outer(tilts, value) - k[:, None])
+        mean = tilted @ value
+        return k, mean, (tilted * (value - mean[:, None]) ** 2).sum(axis=1)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        value, weight = self._values()
+        scale = float(self.log_mgf(np.array([tilt]))[0])
+        return Discretization(value, weight * np.exp(tilt * value - scale), tilt, scale, 0.0, 1e-13)
+
+
+def test_a_loss_from_outside_gets_an_engine_without_an_edit():
+    """The grid holds ten coins that it has never seen; their exact delta is within its bounds."""
+    p, count, epsilon = 0.6, 10, 1.0
+    profile = select(Composition.of([(Coin(p), count)]))
+    assert profile.engine in (Engine.GRID, Engine.CONTOUR)
+    top = math.log(p / (1 - p))
+    delta = math.fsum(
+        math.comb(count, k)
+        * p**k
+        * (1 - p) ** (count - k)
+        * max(0.0, 1 - math.exp(epsilon - (2 * k - count) * top))
+        for k in range(count + 1)
+    )
+    low, high = profile.log_delta(epsilon)
+    assert low <= math.log(delta) <= high
+
+
+def test_the_profile_of_a_composition_is_computed_once():
+    composition = Composition.of([(GaussianLoss(1.0), 1)])
+    assert select(composition) is select(composition)
+
+
+MECHANISMS = [
+    ny.Gaussian(1).subsample(rate=0.01) * 1000,
+    ny.Gaussian(0.6).subsample(rate=0.001) * 10**6,
+    ny.Gaussian(2).subsample(rate=1e-5) * 20,
+    ny.Gaussian(3).subsample(size=20, population=1000) * 50,
+    ny.Laplace(2).subsample(rate=0.05) * 30,
+    ny.Laplace(10) * 40 + ny.Gaussian(5),
+    ny.DiscreteGaussian(2) * 30,
+    ny.Gaussian(1) + ny.RandomizedResponse(1),
+]
+SUMS = [c for m in MECHANISMS for a in m.losses() for c in dict.fromkeys((a, a.reverse()))]
+
+
+@settings(max_examples=examples(120))
+@given(st.sampled_from(SUMS), st.floats(0, 40))
+def test_a_quick_bound_of_delta_is_above_delta(losses, epsilon):
+    """Chernoff's bound is no smaller than the certified lower end of delta."""
+    assert contour_profile(losses).log_delta_above(epsilon) >= select(losses).log_delta(epsilon)[0]
+
+
+@settings(max_examples=examples(120))
+@given(st.sampled_from(SUMS), st.floats(-70, -0.001))
+def test_a_quick_bound_of_a_power_is_above_the_power(losses, log_level):
+    """Chernoff's bound of a power is no smaller than the power's certified lower end."""
+    most = contour_profile(losses).log_powers_above(np.array([log_level]))[0]
+    assert most >= select(losses).log_power(log_level)[0]
+
+
+def test_a_mass_of_infinite_loss_has_no_quick_bound():
+    """K leaves such a mass out, so nothing is claimed."""
+    sampled, _ = SUMS[0].parts[0]
+    response = response_loss(Fraction(1, 2), failure=0.001)
+    forward = Composition.of([(sampled, 100), (response, 1)])
+    for losses in (forward, forward.reverse()):
+        assert losses.infinite > 0
+        profile = contour_profile(losses)
+        assert profile.log_delta_above(30.0) == 0.0
+        assert profile.log_powers_above(np.array([-20.0])) == 0.0
+        assert select(losses).log_delta(30.0)[0] >= math.log(0.00099)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[:4], ids=repr)
+def test_a_curve_is_the_largest_of_its_pairs(mechanism):
+    """What is left out changes neither epsilon, nor delta, nor a power."""
+    f = mechanism.tradeoff()
+    parts = [f.part(c) for c in f.directions]
+    levels = (1e-25, 1e-9, 1e-3, 0.05, 0.5, 0.99)
+    for level, many in zip(levels, f.powers(levels), strict=True):
+        each = [p.power(level) for p in parts]
+        assert max(e.lower for e in each) <= many.upper
+        assert many.lower <= max(e.upper for e in each)
+        assert many.upper == pytest.approx(f.power(level).upper, rel=1e-6)
+    for log_level in (-40.0, -12.0, -3.0, -0.1):
+        ends = [p.log_power(log_level=log_level) for p in parts]
+        answer = f.log_power(log_level=log_level)
+        assert answer.upper <= max(e.upper for e in ends)
+        assert answer.upper >= max(e.lower for e in ends)
+        assert answer.lower == pytest.approx(max(e.lower for e in ends), rel=1e-9, abs=1e-12)
+    for delta in (1e-3, 1e-12, 1e-40):
+        ends = [p.epsilon(delta) for p in parts]
+        answer = f.epsilon(delta)
+        assert answer.upper >= max(e.lower for e in ends)
+        assert answer.upper == pytest.approx(max(e.upper for e in ends), rel=1e-8)
+        value = f.log_delta(answer.upper)
+        assert value.upper >= max(p.log_delta(answer.upper).lower for p in parts)
+        assert value.upper <= math.log(delta) + 1e-9

@@ -12,7 +12,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.curves.tradeoff.nearest_gaussian import LIMITS as NEAREST_LIMITS
 
 tries = settings(max_examples=25)
 GRID = np.concatenate([[0.0, 1.0], np.linspace(0, 1, 20_001), np.geomspace(1e-9, 1, 4001)])
@@ -39,7 +38,7 @@ def agrees(nearest, levels, power, grid=5e-5):
     best = minimize_scalar(distance, bounds=(0, 12), method="bounded")
     assert nearest.distance.upper >= distance(nearest.mu.upper) - 1e-12
     assert nearest.distance.lower <= best.fun + grid
-    assert nearest.distance.upper <= best.fun * (1 + 1.5 * NEAREST_LIMITS.distance_width) + grid
+    assert nearest.distance.upper <= best.fun * 1.0015 + grid
     assert nearest.mu.lower - 5e-3 <= best.x <= nearest.mu.upper + 5e-3
 
 
