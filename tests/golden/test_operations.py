@@ -5,8 +5,6 @@ a fixed number for each call of a function. CI asks the same sample in each run;
 ``NEYMAN_QUESTIONS=all``, or each n-th of them: ``NEYMAN_QUESTIONS=n``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Directed rounding: each float is on the stated side of the exact number, and next to it."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction as F
 

@@ -1,7 +1,5 @@
 """Convolution on lattices, and moving atoms onto a grid safely to either side."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,10 +1,7 @@
 """Bare moment guarantees against their definition: given orders, every order, both directions."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -23,7 +20,7 @@ from reference import exact
 INF = math.inf
 
 
-def divergence(p: Any, q: Any, order: Any) -> Any:
+def divergence(p, q, order):
     """D_order(p || q) of finite distributions without infinite loss, in 40 digits."""
     pairs = [(mp.mpf(a), mp.mpf(b)) for a, b in zip(p, q, strict=True) if a]
     if order == INF:
@@ -463,38 +460,6 @@ def test_ends_of_the_range_have_answers(bare):
 def test_equal_laws_and_an_order_of_infinity_alone():
     """A bound of 0 at any order is perfect privacy."""
     assert renyi({2: 0, 3: 1}) == tcdp(0, 5) == ny.perfect()
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: renyi({}), "bounds = {}"),
-        (lambda: renyi({0.5: 1}), "order = 0.5"),
-        (lambda: renyi({math.nan: 1}), "order = nan"),
-        (lambda: renyi({2: -1}), r"bounds\[2\] = -1"),
-        (lambda: renyi({2: math.nan}), r"bounds\[2\] = nan"),
-        (lambda: renyi({2: 1, "2": 1}), "twice"),
-        (lambda: renyi({10**13: 1}), "order = 10000000000000"),
-        (lambda: renyi({2: "1e-200"}), r"bounds\[2\]"),
-        (lambda: tcdp(1, 1), "omega = 1"),
-        (lambda: tcdp(1, 0.5), "omega = 0.5"),
-        (lambda: tcdp(-1, 2), "rho = -1"),
-        (lambda: zcdp(-1), "rho = -1"),
-        (lambda: zcdp(1, 1), "delta = 1"),
-        (lambda: zcdp(1, -0.5), "delta = -0.5"),
-        (lambda: zcdp(10**13), "rho = 10000000000000"),
-    ],
-)
-def test_bad_guarantees_are_named(make, said):
-    """Each refusal names the argument and its value."""
-    with pytest.raises(ValueError, match=said):
-        make()
-
-
-def test_a_list_is_no_mapping_of_orders():
-    """The wrong type is a TypeError."""
-    with pytest.raises(TypeError, match="bounds = "):
-        renyi([2, 0.1])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("curve", [ny.zcdp(1), ny.zcdp("0.125", delta=1e-6), ny.renyi({2: 0.1})])

@@ -1,7 +1,5 @@
 """The privacy loss random variable against enumeration, closed forms, and mpmath quadrature."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction as F
 
@@ -13,14 +11,13 @@ from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
-from neyman import Bound
 from neyman.curves import GaussianLoss
 
 mp.mp.dps = 40
 tries = settings(max_examples=40)
 
 
-def holds(bound: Bound, truth, width: float = math.inf) -> bool:
+def holds(bound, truth, width=math.inf):
     """Whether the truth, known to 30 digits, is inside, and the interval at most so wide."""
     slack = mp.mpf(10) ** -30
     return bound.lower - slack <= truth <= bound.upper + slack and bound.width <= width
@@ -279,8 +276,6 @@ def test_moments_are_endless_only_where_infinite_losses_count():
     assert ny.gdp(100).loss.mgf(1e300).upper == math.inf
     assert ny.Gaussian(1).tradeoff().loss.mgf(100).upper == math.inf
     assert ny.Gaussian(1).tradeoff().loss.mgf(100).lower > 1e308
-    with pytest.raises(ValueError, match="t = nan"):
-        loss.mgf(math.nan)
 
 
 @pytest.mark.parametrize("delta", ["1e-20", "1e-17", "3e-17", "1.5e-16", "1e-10", "0.3"])
@@ -344,18 +339,6 @@ def test_cdf_and_tail_are_monotone_probabilities_anywhere(far, near):
             assert below.upper + beyond.upper >= 1 - 1e-12
             more = loss.cdf(x + abs(x) / 1000 + 1e-3)
             assert more.upper >= below.lower
-
-
-def test_a_curve_of_several_pairs_or_without_a_law_is_refused():
-    several = ny.DiscreteGaussian(2, [(2, 0), (1, 1)]).tradeoff()
-    with pytest.raises(ValueError, match=r"f\.part\(pair\)"):
-        several.loss  # noqa: B018
-    assert several.part(several.alternatives[0]).loss.mean.upper > 0
-    with pytest.raises(ValueError, match="no distribution"):
-        ny.zcdp(1).loss  # noqa: B018
-    for x in (math.nan, math.inf):
-        with pytest.raises(ValueError, match="x ="):
-            ny.gdp(1).loss.cdf(x)
 
 
 @pytest.mark.parametrize("scale", ["1e-2", "3311/65536", "0.3", "5", "1e6", "1e60"])

@@ -1,7 +1,5 @@
 """The sharp zCDP parameters: never below a divergence at any order, and attained."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

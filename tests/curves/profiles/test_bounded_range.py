@@ -1,7 +1,5 @@
 """Bounded range: one release exact, several between what is attained and what dominates all."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 
 import mpmath as mp

@@ -1,11 +1,8 @@
 """Equal losses with atoms and a density: against quadrature, enumeration, and a grid."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -18,7 +15,6 @@ from neyman.curves import (
     Composition,
     FixedSizeLoss,
     LaplaceLoss,
-    PiecewiseAnalyticLoss,
     ReplaceOneSubsampledLoss,
     SubsampledLoss,
     UprightEnd,
@@ -48,7 +44,7 @@ EQUAL_LOSSES = {
 }
 
 
-def loss_of(shape: str, epsilon: float, rate: float) -> PiecewiseAnalyticLoss:
+def loss_of(shape, epsilon, rate):
     """Laplace noise with this epsilon, on a sample."""
     inner = LaplaceLoss(Fraction(epsilon))
     if shape in ("removal", "addition"):
@@ -58,7 +54,7 @@ def loss_of(shape: str, epsilon: float, rate: float) -> PiecewiseAnalyticLoss:
     return ReplaceOneSubsampledLoss(inner, rate) if shape == "replace-one" else inner
 
 
-def one_loss(epsilon: float, rate: float) -> list[tuple[Any, Any, Any]]:
+def one_loss(epsilon, rate):
     """The two atoms (loss, P, Q) of sampled Laplace noise, removal, by its formulas."""
     a, q = mpmath.mpf(epsilon), mpmath.mpf(rate)
     g = [mpmath.log(1 - q + q * mpmath.exp(x)) for x in (-a, a)]
@@ -66,20 +62,20 @@ def one_loss(epsilon: float, rate: float) -> list[tuple[Any, Any, Any]]:
     return [(g[i], base[i] * mpmath.exp(g[i]), base[i]) for i in (0, 1)]
 
 
-def exact_two(epsilon: float, rate: float, at: float) -> float:
+def exact_two(epsilon, rate, at):
     """log delta of two sampled Laplace releases, removal: a double integral in 40 digits."""
     with mpmath.workdps(40):
         a, q, e = mpmath.mpf(epsilon), mpmath.mpf(rate), mpmath.mpf(at)
 
-        def g(x: Any) -> Any:
+        def g(x):
             return mpmath.log(1 - q + q * mpmath.exp(x))
 
-        def inverse(value: Any) -> Any:
+        def inverse(value):
             return mpmath.log((mpmath.exp(value) - 1 + q) / q)
 
         atoms = one_loss(epsilon, rate)
 
-        def one(x: Any) -> Any:
+        def one(x):
             """E_P[(1 - e^{x - L})_+] = P(L > x) - e^x Q(L > x) of one release."""
             total = mpmath.mpf(0)
             for loss, p, base in atoms:
@@ -89,10 +85,10 @@ def exact_two(epsilon: float, rate: float, at: float) -> float:
                 return total
 
             # The density under Q is e^{-(l + a) / 2} / 4 on (-a, a); P is (1 - q + q e^l) of it.
-            def null(s: Any) -> Any:
+            def null(s):
                 return (mpmath.exp(-(s + a) / 2) - mpmath.exp(-a)) / 2
 
-            def moved(s: Any) -> Any:
+            def moved(s):
                 return (1 - mpmath.exp((s - a) / 2)) / 2
 
             p_tail = (1 - q) * null(start) + q * moved(start)
@@ -112,7 +108,7 @@ def exact_two(epsilon: float, rate: float, at: float) -> float:
     ("epsilon", "rate"), [(1.0, 0.1), (0.3, 1e-4), (3.0, 0.01), (0.12, 0.3), (2.0, 1e-7)]
 )
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.71, 0.97])
-def test_two_releases_agree_with_a_double_integral(epsilon: float, rate: float, share: float):
+def test_two_releases_agree_with_a_double_integral(epsilon, rate, share):
     """Their bounds hold the integral and are narrow."""
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     at = share * float(losses.supremum)
@@ -123,9 +119,7 @@ def test_two_releases_agree_with_a_double_integral(epsilon: float, rate: float, 
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "level"), [(1.0, 0.1, 0.02), (3.0, 0.01, 1e-2)])
-def test_the_power_of_two_releases_agrees_with_a_double_integral(
-    epsilon: float, rate: float, level: float
-):
+def test_the_power_of_two_releases_agrees_with_a_double_integral(epsilon, rate, level):
     """No line delta + e^eps level is below it, and the least of many comes near."""
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     low, high = PartsProfile(losses).log_power(math.log(level))
@@ -138,9 +132,7 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(
 
 @settings(max_examples=examples(24))
 @given(**EQUAL_LOSSES, share=st.floats(-0.9, 0.99))
-def test_bounds_meet_those_of_a_grid(
-    shape: str, epsilon: float, log_rate: float, count: int, share: float
-):
+def test_bounds_meet_those_of_a_grid(shape, epsilon, log_rate, count, share):
     """The grid moves all atoms and knows nothing of rays."""
     losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
     at = share * float(losses.supremum)
@@ -153,9 +145,7 @@ def test_bounds_meet_those_of_a_grid(
 
 @settings(max_examples=examples(24))
 @given(**EQUAL_LOSSES, level=st.floats(-20, -0.01))
-def test_a_power_meets_the_one_from_a_grid(
-    shape: str, epsilon: float, log_rate: float, count: int, level: float
-):
+def test_a_power_meets_the_one_from_a_grid(shape, epsilon, log_rate, count, level):
     """The grid moves all atoms and knows nothing of rays."""
     losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
     low, high = PartsProfile(losses).log_power(level)
@@ -167,7 +157,7 @@ def test_a_power_meets_the_one_from_a_grid(
 
 @pytest.mark.parametrize("count", [60, 3000])
 @pytest.mark.parametrize("level", [1e-12, 1e-3, 0.3])
-def test_a_power_from_a_few_deltas_meets_the_one_from_many(count: int, level: float):
+def test_a_power_from_a_few_deltas_meets_the_one_from_many(count, level):
     """The guess at the threshold is the mean under a tilt."""
     losses = Composition.of([(loss_of("addition", 0.5, 0.01), count)])
     profile = (ny.Laplace(2).subsample(rate=0.01) * count).tradeoff().profiles[0]
@@ -181,7 +171,7 @@ def test_a_power_from_a_few_deltas_meets_the_one_from_many(count: int, level: fl
 
 
 @pytest.mark.parametrize("log_level", [-6.0, -2.0, -0.5])
-def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level: float):
+def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level):
     """Both bound 1 - power where it is small; the contour is between the poles."""
     losses = Composition.of([(loss_of("removal", 3.0, 0.3), 40)])
     low, high = PartsProfile(losses)._log_miss(log_level)
@@ -193,9 +183,7 @@ def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level: float):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("epsilon", "rate", "tilt"), [(1.0, 0.1, 0.7), (3.0, 1e-4, 40.0)])
-def test_rays_from_all_ends_add_to_the_transform(
-    shape: str, epsilon: float, rate: float, tilt: float
-):
+def test_rays_from_all_ends_add_to_the_transform(shape, epsilon, rate, tilt):
     """M(z) from rays equals a quadrature over the density, within the errors of both."""
     loss = loss_of(shape, epsilon, rate)
     height = max(tilt + 1, 16.0)
@@ -214,7 +202,7 @@ def test_rays_from_all_ends_add_to_the_transform(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape: str):
+def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape):
     """Places count alone: no cancellation between them is used."""
     loss, tilt, height = loss_of(shape, 2.0, 0.02), 5.0, 20.0
     places = _Places.of(loss, tilt, 0.0)
@@ -225,7 +213,7 @@ def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape: str):
 
 
 @pytest.mark.parametrize("height", [16.0, 60.0, 1e3])
-def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height: float):
+def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height):
     """With three nodes in a panel the rule errs visibly, and its bound is larger."""
     loss = loss_of("removal", 2.0, 0.02)
     for end, *_, ray in _Places.of(loss, 1.0, 0.0).ends:
@@ -237,7 +225,7 @@ def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height: float
 
 @pytest.mark.parametrize("bend", [1.0, 30.0, 1e6, 1e12, 1e30])
 @pytest.mark.parametrize("height", [16.0, 1e3])
-def test_the_mass_of_a_ray_is_above_its_integral(bend: float, height: float):
+def test_the_mass_of_a_ray_is_above_its_integral(bend, height):
     """Quadrature in 40 digits agrees to a tenth, also where neighboring exponentials cancel."""
     end = UprightEnd(0.0, 0.0, 0.0, bend, 2.0, 1.0, True)
     exact = sure_integral(bend, height, 0.0)
@@ -246,7 +234,7 @@ def test_the_mass_of_a_ray_is_above_its_integral(bend: float, height: float):
 
 @pytest.mark.parametrize("bend", [2.0, 1e3, 1e9, 1e20])
 @pytest.mark.parametrize("height", [16.0, 500.0])
-def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend: float, height: float):
+def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend, height):
     """With many nodes in few panels, the rest of the integral is the whole error."""
     end = UprightEnd(0.0, 0.0, 0.0, bend, 2.0, 1.0, True)
     edges = _ray_edges(bend, height)[:-4]
@@ -256,12 +244,12 @@ def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend: float, height: flo
         assert sure_integral(bend, at, float(edges[-1]) / at) * at <= error
 
 
-def sure_integral(bend: float, height: float, start: float) -> float:
+def sure_integral(bend, height, start):
     """The integral of e^{-height y} |h(y)| from ``start`` on, as in CP-1, in 40 digits."""
     with mpmath.workdps(40):
         r = mpmath.mpf(bend)
 
-        def size(y: Any) -> Any:
+        def size(y):
             square = 1 + 4 * r * (r - 1) * mpmath.sin(y / 2) ** 2
             return mpmath.exp(-height * y) * square ** mpmath.mpf("-0.75")
 
@@ -270,7 +258,7 @@ def sure_integral(bend: float, height: float, start: float) -> float:
         return float(mpmath.quad(size, [start, *inner, mpmath.pi, 2 * mpmath.pi, 3 * mpmath.pi]))
 
 
-def ray_integral(end: UprightEnd, edges: Any, height: float, order: int) -> complex:
+def ray_integral(end, edges, height, order):
     """The integral of a density over its ray, over its value at the end, at z = i height."""
     node, weight = np.polynomial.legendre.leggauss(order)
     tau = (edges[:-1, None] + np.diff(edges)[:, None] * (node + 1) / 2).ravel()
@@ -281,7 +269,7 @@ def ray_integral(end: UprightEnd, edges: Any, height: float, order: int) -> comp
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_contours_of_different_tilts_and_heights_agree(shape: str):
+def test_contours_of_different_tilts_and_heights_agree(shape):
     """A wrong bound would leave two narrow intervals apart."""
     losses = Composition.of([(loss_of(shape, 1.0, 0.05), 25)])
     top = float(losses.supremum)
@@ -301,7 +289,7 @@ def test_contours_of_different_tilts_and_heights_agree(shape: str):
 
 @settings(max_examples=examples(8))
 @given(shape=st.sampled_from(SHAPES), epsilon=st.floats(0.3, 2.0), share=st.floats(0.01, 0.3))
-def test_a_bent_contour_meets_a_vertical_line(shape: str, epsilon: float, share: float):
+def test_a_bent_contour_meets_a_vertical_line(shape, epsilon, share):
     """Of many losses, both suit the sum. Infinite limits ask for a bent contour."""
     count = math.ceil(160 / (1 - math.exp(-epsilon)))
     losses = Composition.of([(loss_of(shape, epsilon, 0.05), count)])
@@ -331,9 +319,7 @@ def test_a_level_at_an_atom_has_the_power_of_the_likelihood_ratio_test():
     log_gap=st.floats(-15.6, -8),
 )
 @example(scale=0.1, log_rate=-6.0, count=2, log_gap=-15.0)
-def test_a_delta_near_the_largest_loss_holds_that_of_its_atom(
-    scale: float, log_rate: float, count: int, log_gap: float
-):
+def test_a_delta_near_the_largest_loss_holds_that_of_its_atom(scale, log_rate, count, log_gap):
     """The rest of the sum is below these epsilons, or adds a part of the relative gap."""
     a, q = 1 / mpmath.mpf(scale), mpmath.mpf(10**log_rate)
     f = (ny.Laplace(scale).subsample(rate=10**log_rate) * count).tradeoff()
@@ -359,9 +345,7 @@ def test_losses_of_hundreds_and_of_many_releases_have_bounds():
     ("scale", "rate", "count", "epsilon"),
     [(0.05, 1e-7, 5, 0.5), (0.03, 1e-3, 5, 0.5), (0.06, 1e-7, 5, 0.5), (0.03, 1e-3, 5, 20.0)],
 )
-def test_densities_that_fall_by_1e15_have_narrow_answers(
-    scale: float, rate: float, count: int, epsilon: float
-):
+def test_densities_that_fall_by_1e15_have_narrow_answers(scale, rate, count, epsilon):
     """A cut of their rays without regard to the fall made these intervals as wide as delta."""
     delta = (ny.Laplace(scale).subsample(rate=rate) * count).tradeoff().delta(epsilon)
     assert delta.upper - delta.lower < 1e-6 * delta.lower
@@ -390,7 +374,7 @@ def test_powers_around_the_mass_of_the_largest_loss_hold_the_exact_ones():
 @pytest.mark.parametrize(
     "f", [(ny.Laplace(2) * 3).tradeoff(), (ny.Laplace(1).subsample(rate=0.1) * 5).tradeoff()]
 )
-def test_many_powers_agree_with_each_alone(f: ny.Tradeoff):
+def test_many_powers_agree_with_each_alone(f):
     """Some thresholds are at places where the profile bends: chords on one side are wide there."""
     levels = [k / 257 for k in range(1, 257, 3)]
     powers = f.powers(levels)
@@ -402,7 +386,7 @@ def test_many_powers_agree_with_each_alone(f: ny.Tradeoff):
 
 
 @pytest.mark.parametrize("level", [0.95, 0.9999, 0.9999485022179506])
-def test_a_type_two_error_at_a_bend_is_narrow(level: float):
+def test_a_type_two_error_at_a_bend_is_narrow(level):
     """The largest gain is at a place; the grid knows nothing of it."""
     losses = Composition.of([(loss_of("removal", 1 / 5.014, 0.1786), 9)])
     low, high = PartsProfile(losses).log_power(math.log(level))
@@ -423,7 +407,7 @@ def test_few_releases_have_narrow_answers():
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_plain_laplace_noise_a_few_times_is_narrow(count: int):
+def test_plain_laplace_noise_a_few_times_is_narrow(count):
     """The largest loss was known to 1e-4 only."""
     f = (ny.Laplace(2) * count).tradeoff()
     bound = f.epsilon(1e-12)
@@ -432,7 +416,7 @@ def test_plain_laplace_noise_a_few_times_is_narrow(count: int):
 
 
 @pytest.mark.parametrize("count", [7, 26, 92])
-def test_far_thresholds_ask_for_no_more_nodes(count: int):
+def test_far_thresholds_ask_for_no_more_nodes(count):
     """A tilt of 1e9 asked for 8e7 nodes of the density of Laplace noise."""
     f = (ny.Laplace(1) * count).tradeoff()
     for epsilon in (0.5 * count, count - 1e-3, count - 1e-7):

@@ -183,7 +183,7 @@ def test_epsilons_of_a_cell_have_one_line_that_suits_them():
 def test_the_first_epsilon_of_a_training_run_takes_few_calls():
     """From the description on, at most 900 of Python's; 24,000 before one table of tilts."""
 
-    def ask() -> ny.Bound:
+    def ask():
         CACHE.clear()
         return (TRAINING * 14_062).tradeoff().epsilon(1e-5)
 

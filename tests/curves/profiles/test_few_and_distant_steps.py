@@ -1,11 +1,8 @@
 """The density of a sum of few steps: against mpmath, the grid, and identities."""
 
-from __future__ import annotations
-
 import math
 import random
 import warnings
-from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -36,7 +33,7 @@ from neyman.numerics.operations import MOST_OPERATIONS
 from random_laws import examples
 
 
-def addition(*parts: tuple[float, float, int]) -> Composition:
+def addition(*parts):
     """The addition of a record to steps (rate, sigma, count)."""
     total = sum(
         (ny.Gaussian(sigma).subsample(rate=rate) * count for rate, sigma, count in parts[1:]),
@@ -46,25 +43,25 @@ def addition(*parts: tuple[float, float, int]) -> Composition:
     return two if one.parts[0][0].removed else one
 
 
-def exact_delta(rate: float, sigma: float, epsilon: float, removed: bool) -> Any:
+def exact_delta(rate, sigma, epsilon, removed):
     """delta of two steps: mpmath's integral over the first, the second in closed form."""
     with mp.workdps(30):
         q, mu = mp.mpf(rate), 1 / mp.mpf(sigma)
 
-        def ratio(y: Any) -> Any:
+        def ratio(y):
             return 1 - q + q * mp.exp(mu * y - mu * mu / 2)
 
-        def first(e: Any) -> Any:  # removal of one step
+        def first(e):  # removal of one step
             x = 1 + (mp.exp(e) - 1) / q
             if x <= 0:
                 return 1 - mp.exp(e)
             t = mp.log(x)
             return q * (mp.ncdf(mu / 2 - t / mu) - x * mp.ncdf(-mu / 2 - t / mu))
 
-        def added(e: Any) -> Any:
+        def added(e):
             return 1 - mp.exp(e) + mp.exp(e) * first(-e)
 
-        def term(y: Any) -> Any:
+        def term(y):
             loss = mp.log(ratio(y))
             if removed:
                 return mp.npdf(y) * ratio(y) * first(mp.mpf(epsilon) - loss)
@@ -149,7 +146,7 @@ def test_a_density_is_within_its_error_of_the_integral_of_mpmath():
     for tau in (-6.0, -4.4, -1.0):
         with mp.workdps(30):
 
-            def term(r: Any, tau: float = tau) -> Any:
+            def term(r, tau=tau):
                 e, grow = mp.exp(tau), mp.exp(r)
                 first = mp.log(2 * e / (1 + grow + mp.sqrt((1 + grow) ** 2 + 4 * grow * e)))
                 second = first + r

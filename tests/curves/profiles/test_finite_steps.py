@@ -1,10 +1,7 @@
 """Discrete noise on samples: lists of sums and lines that are finite sums, against own sums."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from collections.abc import Callable
 from itertools import combinations_with_replacement, pairwise
 from typing import cast
 
@@ -14,7 +11,7 @@ import pytest
 from mpmath import mpf
 
 import neyman as ny
-from neyman.curves import Composition, OffLatticeLoss, select
+from neyman.curves import OffLatticeLoss, select
 from neyman.curves.losses.change_of_measure import Base
 from neyman.curves.losses.subsampled import _lost
 from neyman.curves.profiles.sampled_steps.finite_steps import (
@@ -28,7 +25,7 @@ from neyman.curves.profiles.sampled_steps.likely_sums import Listing, values_of
 Law = list[tuple[mpf, mpf]]
 
 
-def _law(sigma: str, rate: float, *, removed: bool, least: str = "1e-60") -> Law:
+def _law(sigma, rate, *, removed, least="1e-60"):
     """Losses and masses of a step with a shift of 1, by their formulas in 40 digits."""
     variance, q = mpf(sigma) ** 2, mpf(rate)
     numbers = range(-int(30 * float(sigma)) - 6, int(30 * float(sigma)) + 8)
@@ -42,7 +39,7 @@ def _law(sigma: str, rate: float, *, removed: bool, least: str = "1e-60") -> Law
     return [(loss, p) for loss, p in law if max(p, smallest) == p]
 
 
-def _delta(law: Law, count: int, epsilon: float) -> mpf:
+def _delta(law, count, epsilon):
     """The sum over all ways of drawing so many losses."""
     total = mpf(0)
     for way in combinations_with_replacement(range(len(law)), count):
@@ -55,7 +52,7 @@ def _delta(law: Law, count: int, epsilon: float) -> mpf:
     return total
 
 
-def _composition(sigma: str, rate: float, steps: int, *, removed: bool) -> Composition:
+def _composition(sigma, rate, steps, *, removed):
     losses = (ny.DiscreteGaussian(sigma).subsample(rate=rate) * steps).losses()[0]
     return losses if removed else losses.reverse()
 
@@ -80,7 +77,7 @@ def test_few_steps_agree_with_all_ways_in_forty_digits(sigma, rate, steps, epsil
     assert high - low < 1e-9
 
 
-def _own_log_delta(law: Law, count: int, epsilon: float, c: float) -> float:
+def _own_log_delta(law, count, epsilon, c):
     """A trapezoid sum on the line c in long double, as far as terms count."""
     loss = np.array([np.longdouble(str(x)) for x, _ in law])
     weight = np.array([np.longdouble(str(p)) for _, p in law]) * np.exp(c * loss)
@@ -128,9 +125,7 @@ def test_many_steps_agree_with_a_sum_in_long_double(sigma, rate, steps, epsilon,
         (lambda: ny.Staircase(1).subsample(rate=1e-2) * 100, 1e-6),
     ],
 )
-def test_epsilons_that_raised_or_were_wide_have_nine_digits(
-    mechanism: Callable[[], ny.Mechanism], delta: float
-):
+def test_epsilons_that_raised_or_were_wide_have_nine_digits(mechanism, delta):
     bound = mechanism().tradeoff().epsilon(delta)
     assert bound.upper - bound.lower < 2e-9 * bound.upper
 

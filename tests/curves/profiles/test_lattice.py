@@ -1,7 +1,5 @@
 """Exact sums, the smoothed contour, and losses with values anywhere, against mp."""
 
-from __future__ import annotations
-
 import functools
 import math
 from fractions import Fraction as F
@@ -21,7 +19,6 @@ from neyman.curves import (
     GaussianLoss,
     LaplaceLoss,
     LatticeProfile,
-    OffLatticeLoss,
     contour_profile,
     dots_profile,
     finite_loss,
@@ -56,7 +53,7 @@ def power(law, level):
     return ref.power(law, exact)
 
 
-def exactly(z: Any) -> Any:
+def exactly(z):
     make: Any = mp.mpc
     return make(float(z.real), float(z.imag))
 
@@ -286,19 +283,6 @@ def test_a_finite_pair_says_what_its_outcomes_give_away():
 def test_a_symmetric_finite_pair_is_its_own_reverse():
     loss = finite_loss([F(7, 10), F(3, 10)], [F(3, 10), F(7, 10)])
     assert loss.reverse() is loss
-
-
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (lambda: OffLatticeLoss((), ()), "values"),
-        (lambda: OffLatticeLoss((1.0, 1.0), (math.log(0.5),) * 2), "increase"),
-        (lambda: OffLatticeLoss((1.0,), (0.0,)), "missing"),
-    ],
-)
-def test_a_wrong_finite_pair_is_refused_by_name(build, name):
-    with pytest.raises(ValueError, match=name):
-        build()
 
 
 def test_losses_with_a_density_are_left_to_the_other_engines():

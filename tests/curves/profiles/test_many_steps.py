@@ -1,7 +1,5 @@
 """Lines for each size of the largest step: against mpmath, quadrature, and the other engines."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 import warnings
@@ -44,7 +42,7 @@ RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
 DISTANCES = st.floats(-0.9, 0.5).map(lambda v: 10**v)
 
 
-def steps(*parts: tuple[float, float, int], removed: bool = True) -> Composition:
+def steps(*parts, removed=True):
     """Steps (rate, distance, count) of one order."""
     return Composition.of((SubsampledGaussianLoss(mu, q, removed), n) for q, mu, n in parts)
 
@@ -53,7 +51,7 @@ ORDERS: list[Order] = ["one", "opposite", "symmetric"]
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> tuple[StepNodes, float]:
+def nodes(draw):
     """Nodes of a random step between two random levels, and a tilt in their range."""
     rate, mu = draw(RATES), draw(DISTANCES)
     loss = SubsampledGaussianLoss(mu, rate, True)
@@ -68,7 +66,7 @@ def nodes(draw: st.DrawFn) -> tuple[StepNodes, float]:
     return step, last * draw(st.floats(0.01, 1.0))
 
 
-def rate_of(step: StepNodes) -> float:
+def rate_of(step):
     """The sampling rate."""
     assert isinstance(step.loss, SubsampledGaussianLoss)
     return step.loss.rate
@@ -82,30 +80,30 @@ class Integrand:
     z: np.ndarray
 
     @property
-    def bend(self) -> float:
+    def bend(self):
         """How fast a bent path leaves the kink."""
         assert self.step.grid is not None
         return self.step.grid.bend
 
     @property
-    def place(self) -> np.ndarray:
+    def place(self):
         """The outcome y."""
         bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.bend * self.z)) / self.bend
         return bent if self.step.order == "symmetric" else self.z
 
-    def log_ratio(self, y: np.ndarray) -> np.ndarray:
+    def log_ratio(self, y):
         """log R."""
         mu = self.step.loss.farthest
         return np.log1p(rate_of(self.step) * np.expm1(mu * y - mu * mu / 2))
 
     @property
-    def loss(self) -> np.ndarray:
+    def loss(self):
         """The privacy loss, or its size where the order is symmetric."""
         ratio = self.log_ratio(self.place)
         return ratio - self.log_ratio(-self.place) if self.step.order == "opposite" else ratio
 
     @property
-    def log_base(self) -> np.ndarray:
+    def log_base(self):
         """The log density of Q in z."""
         y, opposite = self.place, self.step.order == "opposite"
         base = -y * y / 2 - 0.5 * math.log(math.tau)
@@ -114,7 +112,7 @@ class Integrand:
             base - np.log1p(np.exp(-self.bend * self.z)) if self.step.order == "symmetric" else base
         )
 
-    def psi(self, level: float) -> np.ndarray:
+    def psi(self, level):
         """The exponent of a window."""
         mu = self.step.loss.farthest
         if level == math.inf:
@@ -125,7 +123,7 @@ class Integrand:
         x = np.minimum(x.real, 72.0) + 1j * x.imag
         return np.exp(x) * 0.5 * erfc(-x / (3 * math.sqrt(2)))
 
-    def log_sizes(self, tilt: float) -> np.ndarray:
+    def log_sizes(self, tilt):
         """Logarithms of the size of the bracket's integrand."""
         base = np.real(self.log_base + (tilt + 1) * self.loss)
         if self.step.low == -math.inf:
@@ -140,7 +138,7 @@ class Integrand:
 
 @settings(max_examples=examples(240))
 @given(nodes(), st.floats(0.0, 2.0))
-def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], share: float):
+def test_no_place_of_a_panel_exceeds_its_bound(case, share):
     """LS-4, the bound from which every other one follows, at 7 places of each panel."""
     step, tilt = case
     height, count = share * step.a, len(step.x)
@@ -162,7 +160,7 @@ def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], sh
 
 @settings(max_examples=examples(160))
 @given(nodes())
-def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float]):
+def test_sums_on_a_line_err_by_less_than_they_say(case):
     """The reference is a sum on the real line with a tenth of the step."""
     step, tilt = case
     high = min(step.high, step.loss.farthest**2 * (tilt + 1) + 4)  # t where the loss is largest
@@ -188,7 +186,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float])
 
 @settings(max_examples=40)
 @given(nodes())
-def test_the_decay_bound_holds_at_every_height(case: tuple[StepNodes, float]):
+def test_the_decay_bound_holds_at_every_height(case):
     """|F(c + iv)| from the sums is at most the bound for each u <= v (LS-5)."""
     step, tilt = case
     tilts = np.geomspace(tilt / 4, min(1.5 * tilt, step.last_tilt), 5)
@@ -217,7 +215,7 @@ TWO = [
 
 @settings(max_examples=60)
 @given(nodes())
-def test_moments_on_few_nodes_bracket_those_on_many(case: tuple[StepNodes, float]):
+def test_moments_on_few_nodes_bracket_those_on_many(case):
     """Nodes four times as far apart, whose sums err by e^-11 or so, and say so [LS-10]."""
     step, tilt = case
     last = step.last_tilt
@@ -236,7 +234,7 @@ def test_moments_on_few_nodes_bracket_those_on_many(case: tuple[StepNodes, float
 
 @pytest.mark.parametrize("removed", [True, False])
 @pytest.mark.parametrize(("rate", "sigma", "epsilon"), TWO)
-def test_two_steps_hold_the_integral(rate: float, sigma: float, epsilon: float, removed: bool):
+def test_two_steps_hold_the_integral(rate, sigma, epsilon, removed):
     """mpmath's integral with 50 digits is within, and the interval is narrow."""
     losses = steps((rate, 1 / sigma, 2), removed=removed)
     if epsilon >= float(losses.supremum):
@@ -257,7 +255,7 @@ MANY = [
 ]
 
 
-def agrees_with_one_line(losses: Composition, epsilon: float):
+def agrees_with_one_line(losses, epsilon):
     """Where one line certifies its end, the two engines have the same delta to 1e-6."""
     at = np.array([epsilon, 1.1 * epsilon])
     one = contour_profile(losses, release=False).log_deltas(at)
@@ -269,9 +267,7 @@ def agrees_with_one_line(losses: Composition, epsilon: float):
 
 @pytest.mark.parametrize("removed", [True, False])
 @pytest.mark.parametrize(("part", "epsilon"), MANY)
-def test_many_steps_agree_with_one_line(
-    part: tuple[float, float, int], epsilon: float, removed: bool
-):
+def test_many_steps_agree_with_one_line(part, epsilon, removed):
     agrees_with_one_line(steps(part, removed=removed), epsilon)
 
 
@@ -284,9 +280,7 @@ FEW = st.lists(
 
 @settings(max_examples=examples(24))
 @given(FEW, st.floats(0.01, 0.99))
-def test_few_added_steps_agree_with_their_density(
-    parts: list[tuple[float, float, int]], share: float
-):
+def test_few_added_steps_agree_with_their_density(parts, share):
     """Intervals of two unrelated certificates always meet."""
     losses = steps(*parts, removed=False)
     if sum(n for _, n in losses.parts) < 2:
@@ -317,7 +311,7 @@ KINDS: dict[str, Callable[[float, float], Loss]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("q", "mu"), [(1e-5, 1.0), (1e-3, 2.0), (0.1, 0.4)])
-def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
+def test_one_step_agrees_with_its_closed_form(kind, q, mu):
     """A distribution that is known without any line."""
     loss = KINDS[kind](q, mu)
     profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
@@ -332,17 +326,13 @@ def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
 @pytest.mark.parametrize(
     ("q", "mu", "count", "epsilon"), [(0.02, 0.7, 3000, 3.0), (0.05, 0.25, 300, 1.0)]
 )
-def test_many_steps_of_each_kind_agree_with_one_line(
-    kind: str, q: float, mu: float, count: int, epsilon: float
-):
+def test_many_steps_of_each_kind_agree_with_one_line(kind, q, mu, count, epsilon):
     agrees_with_one_line(Composition.of([(KINDS[kind](q, mu), count)]), epsilon)
 
 
 @settings(max_examples=examples(12))
 @given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
-def test_few_steps_of_each_kind_agree_with_a_grid(
-    kind: str, q: float, mu: float, count: int, times: float
-):
+def test_few_steps_of_each_kind_agree_with_a_grid(kind, q, mu, count, times):
     """Intervals of two unrelated certificates always meet."""
     losses = Composition.of([(KINDS[kind](q, mu), count)])
     at = np.array([times * q * count])
@@ -353,7 +343,7 @@ def test_few_steps_of_each_kind_agree_with_a_grid(
 
 @pytest.mark.parametrize("level", [1e-30, 1e-12, 1e-4, 0.05, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("part", [(1e-3, 0.5, 8), (1e-5, 1.0, 300), (0.02, 1.0, 500)])
-def test_powers_are_tight_and_have_an_inverse(part: tuple[float, float, int], level: float):
+def test_powers_are_tight_and_have_an_inverse(part, level):
     """The reversed pair rejects where this one misses: its power at 1 - power is 1 - level."""
     losses = steps(part)
     low, high = (float(v[0]) for v in LargestStepProfile(losses).log_powers(np.log([level])))
@@ -405,9 +395,7 @@ def test_few_steps_with_a_tiny_epsilon_are_tight(rate, sigma, count, delta):
 
 @settings(max_examples=examples(12))
 @given(FEW, st.floats(0.05, 6.0), st.integers(0, 2))
-def test_the_lines_of_a_place_serve_the_epsilons_beyond_it(
-    parts: list[tuple[float, float, int]], times: float, decades: int
-):
+def test_the_lines_of_a_place_serve_the_epsilons_beyond_it(parts, times, decades):
     """They agree with lines for the epsilon itself, and lose few digits."""
     losses = steps(*((q, mu, n * 10**decades) for q, mu, n in parts))
     epsilon = times * math.fsum(q * n for q, _, n in parts) * 10**decades
@@ -422,7 +410,7 @@ def test_the_lines_of_a_place_serve_the_epsilons_beyond_it(
     assert one[1][0] - one[0][0] < 1e-5
 
 
-def test_an_epsilon_and_its_check_share_one_set_of_lines(monkeypatch: pytest.MonkeyPatch):
+def test_an_epsilon_and_its_check_share_one_set_of_lines(monkeypatch):
     """Engines that are asked afresh find the lines of the place."""
     places: list[float] = []
     lines = StepSum.lines
@@ -491,7 +479,7 @@ def test_a_table_of_unlike_steps_has_the_levels_of_the_largest():
     assert profile.epsilon_near(math.log(1e-6)) == pytest.approx(guess, rel=0.1)
 
 
-def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_bracket_without_a_bound_claims_nothing(monkeypatch):
     """An infinite bound on both measures is not a bound on their difference (LS-6)."""
     loss = SubsampledGaussianLoss(1.0, 1e-3, True)
     step = StepNodes(loss, "one", 3, 1.0, 3.0, 20.0, 6.0)
@@ -528,9 +516,7 @@ ADDED_BESIDE = Composition.of(
 
 
 @pytest.mark.parametrize("epsilon", [0.15, 1.1, 3.0])
-def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(
-    epsilon: float, monkeypatch: pytest.MonkeyPatch
-):
+def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(epsilon, monkeypatch):
     """The transform of the release is not conjugated with those of the added steps."""
     monkeypatch.setattr(
         "neyman.curves.profiles.sampled_steps.many_steps.line_at", lambda *_, **__: None
@@ -557,7 +543,7 @@ def test_steps_that_a_gaussian_release_hides_are_answered():
 
 
 @pytest.mark.parametrize("y", [30.0, 50.0, 80.0])
-def test_guesses_reach_beyond_the_floats(y: float):
+def test_guesses_reach_beyond_the_floats(y):
     """The tail of one step at y, whose probability is not a float, is about e^{-y^2 / 2}."""
     rate, mu = 1.6e-8, 2.9
     profile = LargestStepProfile(steps((rate, mu, 1)))

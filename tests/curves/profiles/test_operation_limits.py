@@ -1,7 +1,5 @@
 """Questions stop at a limit of operations, and answer with the wider bounds that they have then."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 
@@ -94,7 +92,7 @@ def test_only_what_is_bounded_raises_and_a_share_leaves_the_rest():
         assert meter.reached
 
 
-def law_of_a_sampled_lattice(sigma: float, rate: float) -> tuple[np.ndarray, np.ndarray]:
+def law_of_a_sampled_lattice(sigma, rate):
     """Masses with the record and without it, in long doubles."""
     x = np.arange(-40, 42, dtype=np.longdouble)
     without = np.exp(-((x / np.longdouble(sigma)) ** 2) / 2)

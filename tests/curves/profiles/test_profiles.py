@@ -1,7 +1,5 @@
 """The engines against mpmath, against one another, and against an independent library."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -28,7 +26,6 @@ from neyman.curves import (
     contour_profile,
     dots_profile,
     intersection,
-    register,
     response_loss,
     select,
 )
@@ -249,11 +246,6 @@ def test_the_docstring_of_select_lists_every_rule_with_its_reason():
     assert [(int(n), why) for n, why in listed] == sorted(rules)
 
 
-def test_a_priority_that_is_taken_is_refused():
-    with pytest.raises(ValueError, match="priority = 10 is taken"):
-        register(10, "something else")(lambda composition: None)
-
-
 @dataclass(frozen=True)
 class Coin(Loss):
     """A loss from outside: a coin with probabilities p and 1 - p under P, swapped under Q."""
@@ -261,13 +253,13 @@ class Coin(Loss):
     p: float
 
     @property
-    def supremum(self) -> float:
+    def supremum(self):
         return math.log(self.p) - math.log1p(-self.p)
 
-    def reverse(self) -> Coin:
+    def reverse(self):
         return self
 
-    def _values(self) -> tuple[np.ndarray, np.ndarray]:
+    def _values(self):
         top = self.supremum
         return np.array([-top, top]), np.array([1 - self.p, self.p])
 
@@ -285,7 +277,7 @@ class Coin(Loss):
         mean = tilted @ value
         return k, mean, (tilted * (value - mean[:, None]) ** 2).sum(axis=1)
 
-    def dots(self, tilt: float, step: float) -> Discretization:
+    def dots(self, tilt, step):
         value, weight = self._values()
         scale = float(self.log_mgf(np.array([tilt]))[0])
         return Discretization(value, weight * np.exp(tilt * value - scale), tilt, scale, 0.0, 1e-13)

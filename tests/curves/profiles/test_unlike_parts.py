@@ -1,7 +1,5 @@
 """A few unlike parts: sampled steps beside losses with atoms, by quadrature and enumeration."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any
@@ -31,7 +29,7 @@ STEPS = {
 }
 
 
-def sampled(x: Any, distance: float, rate: float, removed: bool) -> Any:
+def sampled(x, distance, rate, removed):
     """Delta of one sampled Gaussian step at any epsilon, by the closed form, in mpmath."""
     mu, q, t = mpmath.mpf(distance), mpmath.mpf(rate), mpmath.exp(x)
     if removed and t <= 1 - q:
@@ -46,7 +44,7 @@ def sampled(x: Any, distance: float, rate: float, removed: bool) -> Any:
     return mixed - t * plain if removed else plain - t * mixed
 
 
-def beside_laplace(at: float, epsilon: float, step: tuple[float, float, bool]) -> float:
+def beside_laplace(at, epsilon, step):
     """Log delta of Laplace noise and one step: atoms, and an integral over the density."""
     with mpmath.workdps(30):
         a, e = mpmath.mpf(epsilon), mpmath.mpf(at)
@@ -75,7 +73,7 @@ def test_laplace_noise_and_one_step_have_the_known_delta():
 @settings(max_examples=examples(12))
 @given(**STEPS, epsilon=st.floats(0.05, 3.0), share=st.floats(-0.5, 1.2))
 def test_laplace_noise_and_one_step_agree_with_quadrature(
-    distance: float, log_rate: float, removed: bool, epsilon: float, share: float
+    distance, log_rate, removed, epsilon, share
 ):
     """One factor more of a line holds the integral over the density."""
     step = distance, 10**log_rate, removed
@@ -91,7 +89,7 @@ def test_laplace_noise_and_one_step_agree_with_quadrature(
 @settings(max_examples=examples(24))
 @given(**STEPS, scale=st.floats(0.3, 5.0), count=st.integers(1, 6), share=st.floats(-0.9, 1.1))
 def test_listed_losses_and_one_step_agree_with_enumeration(
-    distance: float, log_rate: float, removed: bool, scale: float, count: int, share: float
+    distance, log_rate, removed, scale, count, share
 ):
     """The sum over all values of the listed losses, each with the closed form of the step."""
     step = distance, 10**log_rate, removed
@@ -129,15 +127,7 @@ def test_listed_losses_and_one_step_agree_with_enumeration(
     share=st.floats(0.0, 1.0),
 )
 def test_several_unlike_parts_meet_a_grid(
-    distance: float,
-    log_rate: float,
-    removed: bool,
-    second: float,
-    count: int,
-    epsilon: float,
-    laplace: int,
-    normal: float,
-    share: float,
+    distance, log_rate, removed, second, count, epsilon, laplace, normal, share
 ):
     """The grid moves all losses and has no line; where the line answers, it is narrower."""
     rate = 10**log_rate
@@ -164,7 +154,7 @@ def test_several_unlike_parts_meet_a_grid(
         ny.GaussianMixture(1, [0, 0.5, 1], [0.5, 0.25, 0.25]) * 3 + ny.Laplace(2) * 3,
     ],
 )
-def test_a_few_unlike_parts_are_narrow(mechanism: Any):
+def test_a_few_unlike_parts_are_narrow(mechanism):
     """A grid knew them to 1e-4 only."""
     f = mechanism.tradeoff()
     for bound in (f.epsilon(1e-6), f.delta(0.2), f.power(0.01)):

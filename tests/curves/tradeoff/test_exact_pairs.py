@@ -1,7 +1,5 @@
 """Finite pairs and discrete Gaussians against full enumeration in 60 digits."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from fractions import Fraction as F

@@ -1,7 +1,5 @@
 """Epsilon at a delta inverts delta at an epsilon: tight to one part in 10^12, on the safe side."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

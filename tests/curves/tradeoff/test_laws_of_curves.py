@@ -1,7 +1,5 @@
 """Laws that every curve obeys, for random mechanisms."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction as F
 

@@ -4,8 +4,6 @@ The best test of two centers asks which is nearer. So the total variation is 2 p
 chance that a point is nearer to its own center, an integral over the distance r.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The nearest Gaussian curve against closed forms and dense grids of levels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,12 +15,12 @@ tries = settings(max_examples=25)
 GRID = np.concatenate([[0.0, 1.0], np.linspace(0, 1, 20_001), np.geomspace(1e-9, 1, 4001)])
 
 
-def with_corners(*corners: float):
+def with_corners(*corners):
     """The grid and the levels of a polygon's corners, where a distance may be largest."""
     return np.unique(np.concatenate([GRID, np.clip(corners, 0, 1)]))
 
 
-def gaussian(mu: float, levels):
+def gaussian(mu, levels):
     """Phi(mu + z), and the limits at 0 and 1."""
     with np.errstate(invalid="ignore"):
         inside = ndtr(mu + ndtri(levels))

@@ -1,7 +1,5 @@
 """Polygons on either side of a curve, against mpmath and enumeration."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from itertools import pairwise
 

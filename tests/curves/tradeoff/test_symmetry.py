@@ -1,7 +1,5 @@
 """Orders of a pair: inverse, the larger and the smaller of both, the conjugate, and composition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction as F
 
@@ -130,8 +128,6 @@ def test_the_conjugate_of_a_gaussian_curve_is_its_delta_less_one():
     result = ny.gdp(1).conjugate(-2.0)
     assert ref.holds(result, ref.gaussian_delta(1, mp.log(2)) - 1)
     assert result.width < 1e-12
-    with pytest.raises(ValueError, match="slope"):
-        ny.gdp(1).conjugate(float("nan"))
 
 
 def test_mutual_of_one_order_of_a_sampled_gaussian_against_mpmath():

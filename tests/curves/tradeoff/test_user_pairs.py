@@ -1,7 +1,5 @@
 """Pairs and noise that a user describes: certified under the statements, which are listed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
