@@ -136,22 +136,6 @@ def test_two_laplaces_are_answered_to_seven_digits():
     assert inside(profile.log_delta(0.0), two_laplaces(mp.mpf(1), mp.mpf(0)))
 
 
-def test_the_smoothed_contour_and_connected_dots_never_contradict_each_other():
-    mechanism = functools.reduce(
-        lambda a, b: a + b, [ny.DiscreteGaussian(F(20 + 7 * i, 10)) for i in range(6)]
-    )
-    for m in (mechanism, ny.Laplace(1) + ny.Laplace(3) * 2 + ny.RandomizedResponse(F(1, 3), 4)):
-        smooth, dots = contour_profile(losses(m)), dots_profile(losses(m))
-        for epsilon in (0.0, 0.4, 1.3, 2.2):
-            a, b = smooth.log_delta(epsilon), dots.log_delta(epsilon)
-            assert a[0] <= b[1], (m, epsilon)
-            assert b[0] <= a[1], (m, epsilon)
-        for log_level in (-40.0, -8.0, -1.0):
-            a, b = smooth.log_power(log_level), dots.log_power(log_level)
-            assert a[0] <= b[1], (m, log_level)
-            assert b[0] <= a[1], (m, log_level)
-
-
 def test_many_discrete_gaussians_are_narrow_at_small_deltas():
     mechanism = functools.reduce(
         lambda a, b: a + b, [ny.DiscreteGaussian(F(40 + 6 * i, 10)) for i in range(12)]
@@ -194,19 +178,6 @@ def test_two_discrete_gaussians_without_a_common_lattice_are_exact():
         log_delta = profile.log_delta(epsilon)
         assert inside(log_delta, ref.delta(law, epsilon)), epsilon
         assert log_delta[1] - log_delta[0] <= 5e-12, epsilon
-
-
-def test_delta_and_power_grow_with_the_number_of_steps_and_fall_with_epsilon():
-    loss = finite_loss([F(1, 2), F(3, 10), F(1, 5)], [F(1, 7), F(2, 7), F(4, 7)])
-    before: tuple[float, ...] = ()
-    for count in (1, 2, 5, 11):
-        profile = exact_profile(Composition.of([(loss, count)]))
-        assert profile is not None
-        now = tuple(profile.log_delta(e)[1] for e in np.linspace(0, 1, 9))
-        now += tuple(profile.log_power(x)[1] for x in (-20.0, -5.0, -1.0))
-        assert list(now[:9]) == sorted(now[:9], reverse=True)
-        assert all(a >= b - 1e-12 for a, b in zip(now, before, strict=False))
-        before = now
 
 
 @tries

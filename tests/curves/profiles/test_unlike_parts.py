@@ -6,11 +6,11 @@ from typing import Any
 
 import mpmath
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from neyman.curves import (
     Composition,
     GaussianLoss,
@@ -29,26 +29,15 @@ STEPS = {
 }
 
 
-def sampled(x, distance, rate, removed):
-    """Delta of one sampled Gaussian step at any epsilon, by the closed form, in mpmath."""
-    mu, q, t = mpmath.mpf(distance), mpmath.mpf(rate), mpmath.exp(x)
-    if removed and t <= 1 - q:
-        return 1 - t
-    if not removed and 1 / t <= 1 - q:
-        return mpmath.mpf(0)
-    ratio = t if removed else 1 / t
-    y = (mpmath.log((ratio - 1 + q) / q) + mu**2 / 2) / mu
-    side = -1 if removed else 1
-    plain, moved = mpmath.ncdf(side * y), mpmath.ncdf(side * (y - mu))
-    mixed = (1 - q) * plain + q * moved
-    return mixed - t * plain if removed else plain - t * mixed
+def delta_of_step(epsilon, distance, rate, removed):
+    return ref.sampled_delta(distance, rate, epsilon, removed)
 
 
 def beside_laplace(at, epsilon, step):
     """Log delta of Laplace noise and one step: atoms, and an integral over the density."""
     with mpmath.workdps(30):
         a, e = mpmath.mpf(epsilon), mpmath.mpf(at)
-        total = sampled(e - a, *step) / 2 + mpmath.exp(-a) / 2 * sampled(e + a, *step)
+        total = delta_of_step(e - a, *step) / 2 + mpmath.exp(-a) / 2 * delta_of_step(e + a, *step)
         distance, rate, removed = step
         edge = mpmath.log(1 - mpmath.mpf(rate)) * (1 if removed else -1)
         # Panels that grow away from where the step's own losses are.
@@ -56,7 +45,7 @@ def beside_laplace(at, epsilon, step):
         near = [edge + s * width * 4**k for k in range(-4, 14) for s in (-1, 1)]
         inner = sorted({e - x for x in (*near, edge) if -a < e - x < a})
         total += mpmath.quad(
-            lambda x: mpmath.exp((x - a) / 2) / 4 * sampled(e - x, *step), [-a, *inner, a]
+            lambda x: mpmath.exp((x - a) / 2) / 4 * delta_of_step(e - x, *step), [-a, *inner, a]
         )
         return float(mpmath.log(total)) if total > 0 else -math.inf
 
@@ -109,7 +98,7 @@ def test_listed_losses_and_one_step_agree_with_enumeration(
                 for move, share_of in ((1, top), (-1, 1 - top)):
                     following[place + move] = following.get(place + move, 0) + mass * share_of
             law = following
-        exact = sum(m * sampled(mpmath.mpf(at) - k / s, *step) for k, m in law.items())
+        exact = sum(m * delta_of_step(mpmath.mpf(at) - k / s, *step) for k, m in law.items())
         exact = float(mpmath.log(exact)) if exact > 0 else -math.inf
     assert low - 1e-12 <= exact <= high + 1e-12
     if exact > -600:
@@ -141,24 +130,7 @@ def test_several_unlike_parts_meet_a_grid(
     at = share * laplace * epsilon
     low, high = select(losses).log_delta(at)
     least, most = dots_profile(losses, 1 << 14).log_delta(at)
-    assert low <= most + 1e-12
-    assert least <= high + 1e-12
-
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        ny.Laplace(5) * 3 + ny.Gaussian(2).subsample(rate=0.05) * 3,
-        ny.Laplace(3).subsample(rate=0.1) * 5 + ny.Gaussian(1).subsample(rate=0.1) * 5,
-        ny.DiscreteLaplace(3) * 3 + ny.Gaussian(1).subsample(rate=0.01) * 10,
-        ny.GaussianMixture(1, [0, 0.5, 1], [0.5, 0.25, 0.25]) * 3 + ny.Laplace(2) * 3,
-    ],
-)
-def test_a_few_unlike_parts_are_narrow(mechanism):
-    """A grid knew them to 1e-4 only."""
-    f = mechanism.tradeoff()
-    for bound in (f.epsilon(1e-6), f.delta(0.2), f.power(0.01)):
-        assert 0 < bound.upper - bound.lower <= 2e-9 * bound.upper
+    assert ref.meet((low, high), (least, most), 1e-12)
 
 
 def test_powers_of_conditioned_sums_are_the_least_of_the_lines():

@@ -16,9 +16,7 @@ from neyman.curves import (
     DiscreteGaussianLoss,
     FiniteLoss,
     GaussianLoss,
-    LaplaceLoss,
     SubsampledGaussianLoss,
-    dots_profile,
     response_loss,
     select,
 )
@@ -144,24 +142,6 @@ def test_a_promise_of_power_is_about_both_orders():
     one_way = ny.from_points([0, F(23, 25), 1], [1, 0, 0])  # the reverse leaks all with 2/25
     assert one_way.power(0.05).upper < 0.1
     assert not ny.at_most(power=0.25, level=0.05).admits(one_way)
-
-
-TINY = [
-    (GaussianLoss(2.9584e-06), 1),
-    (LaplaceLoss(F(111, 10000)), 2),
-    (LaplaceLoss(F(7, 5000)), 3),
-]
-
-
-def test_drowned_cells_are_left_out_when_dots_are_contracted():
-    composition = Composition.of(TINY)
-    _, mean, variance = (float(v[0]) for v in composition.moments(np.zeros(1)))
-    other = dots_profile(composition)
-    for away in (-2, 0, 3, 6, 9):
-        epsilon = mean + away * math.sqrt(variance)
-        a, b = select(composition).log_delta(epsilon), other.log_delta(epsilon)
-        assert a[0] <= b[1]
-        assert b[0] <= a[1]
 
 
 @pytest.mark.parametrize("sigma_squared", [401, 10**6])
