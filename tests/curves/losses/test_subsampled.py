@@ -20,7 +20,6 @@ from neyman.curves import (
     LossBracket,
     NonPrivateLoss,
     ReplaceOneSubsampledLoss,
-    SubsampledGaussianLoss,
     SubsampledLoss,
     discrete_laplace_loss,
     dots_profile,
@@ -159,17 +158,6 @@ def test_dots_carry_both_masses_and_bracket_every_delta(name, tilt):
         )
         assert low <= exact * (1 + 1e-12) + 1e-300
         assert exact <= high * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("removed", [True, False])
-def test_a_gaussian_through_the_general_way_is_the_fast_one(removed):
-    """Panels in general and the trapezoid of `amplify` give one K."""
-    general = SubsampledLoss(GaussianLoss(0.49), 0.02, removed)
-    fast = SubsampledGaussianLoss(0.7, 0.02, removed)
-    z = 1.5 + 0.7j * np.arange(40)
-    apart = np.abs(np.exp(general.log_mgf(z)) - np.exp(fast.log_mgf(z)))
-    top = math.exp(float(fast.log_mgf(np.array([1.5]))[0]))
-    assert np.all(apart <= top * (general.mgf_rounding(z) + fast.mgf_rounding(z)) + 1e-300)
 
 
 # Atoms

@@ -5,6 +5,7 @@ import sys
 from fractions import Fraction as F
 from itertools import pairwise
 
+import exact_polygons as cv
 import mpmath as mp
 import numpy as np
 import pytest
@@ -33,17 +34,6 @@ def fractions(masses):
     return results
 
 
-def power(p, q, level):
-    """The best test of null q: outcomes in falling order of p / q, the last one by lot."""
-    ratio = [(a / (a + b), a, b) for a, b in zip(p, q, strict=True) if a + b]
-    result = F(0)
-    for _, a, b in sorted(ratio, reverse=True):
-        if b > level:
-            return result + a * level / b
-        result, level = result + a, level - b
-    return result
-
-
 def delta(p, q, t):
     return sum(max(a - t * b, 0) for a, b in zip(p, q, strict=True))
 
@@ -53,7 +43,7 @@ def test_a_finite_pair_is_answered_in_its_worse_order_at_each_level(pair):
     p, q = map(fractions, pair)
     f = between(*pair)
     for level in (0, F(1, 1000), F(1, 20), F(1, 10), F(1, 3), F(1, 2), F(9, 10), 1):
-        truth = max(power(p, q, F(float(level))), power(q, p, F(float(level))))
+        truth = max(cv.power(p, q, F(float(level))), cv.power(q, p, F(float(level))))
         assert ref.holds(f.power(float(level)), ref.exact(truth)), level
         assert ref.holds(f(float(level)), 1 - ref.exact(truth)), level
     assert ref.holds(f.advantage(), ref.exact(delta(p, q, 1)))
@@ -72,7 +62,7 @@ def test_a_finite_pair_composes_with_itself():
     q3 = [a * b * c for a in q for b in q for c in q]
     f = between(p, q) ** 3
     for level in (0.001, 0.05, 0.4):
-        truth = max(power(p3, q3, F(level)), power(q3, p3, F(level)))
+        truth = max(cv.power(p3, q3, F(level)), cv.power(q3, p3, F(level)))
         assert ref.holds(f.power(level), ref.exact(truth))
 
 
