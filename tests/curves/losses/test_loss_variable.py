@@ -24,7 +24,6 @@ def holds(bound, truth, width=math.inf):
 
 
 def near(truth, relative=1e-9):
-    """Return a truth and the width that its bounds may have."""
     return truth, relative * float(truth)
 
 
@@ -105,43 +104,35 @@ def test_a_laplace_loss_has_its_atoms_and_density(epsilon, way):
     assert holds(loss.variance, moments[1] - moments[0] ** 2, 1e-8)
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.01])
-@pytest.mark.parametrize("x", [-1.5, -0.2, -0.005, 0.0, 0.1, 2.0, 9.0])
-def test_a_sampled_gaussian_in_both_orders(rate, x):
-    """The loss log(1 - q + q e^{y - 1/2}) rises with y, so its distribution is normal in y."""
-    f = ny.Gaussian(1).subsample(rate=rate).tradeoff()
-    q, at = mp.mpf(repr(rate)), mp.mpf(repr(x))
-
-    def threshold(value):
-        inner = (mp.exp(value) - 1 + q) / q
-        return mp.log(inner) + mp.mpf(1) / 2 if inner > 0 else -mp.inf
-
-    y = threshold(at)
-    forward = 0 if y == -mp.inf else (1 - q) * normal(y) + q * normal(y - 1)
-    y = threshold(-at)
-    backward = 1 if y == -mp.inf else 1 - normal(y)
-    for loss, truth in ((f.loss, forward), (f.inverse().loss, backward)):
-        assert holds(loss.cdf(x), truth, 1e-12)
-        assert holds(loss.tail(x), 1 - truth, 1e-12)
+def gaussian_tails(y):
+    """P(l <= y) and Q(l <= y) of a Gaussian release with mu 1."""
+    return normal(y - mp.mpf(1) / 2), normal(y + mp.mpf(1) / 2)
 
 
-@pytest.mark.parametrize("rate", [0.3, 1e-6])
-@pytest.mark.parametrize("x", [-1.5, -0.2, -1e-7, 1e-6, 0.1, 0.4, 2.0])
-def test_a_sampled_laplace_in_both_orders(rate, x):
-    """(1 - q) Q + q P at the loss of the pair, which has atoms at -2 and 2."""
-    f = ny.Laplace(0.5).subsample(rate=rate).tradeoff()
-    q = mp.mpf(repr(rate))
+def laplace_tails(y):
+    """The same of Laplace noise of epsilon 2, which has atoms at -2 and 2."""
+    p, rest = (0 if v < -2 else 1 if v >= 2 else mp.exp(v / 2 - 1) / 2 for v in (y, -y))
+    return p, 1 - rest
 
-    def tails(value):
-        """P(l <= y) and Q(l <= y) at the loss y of the pair whose sampled loss is this."""
+
+PLACES = [-1.5, -0.2, -0.005, -1e-7, 1e-6, 0.1, 0.4, 2.0, 9.0]
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.01, 1e-6])
+@pytest.mark.parametrize("x", PLACES)
+@pytest.mark.parametrize(
+    ("noise", "tails"), [(ny.Gaussian(1), gaussian_tails), (ny.Laplace(0.5), laplace_tails)]
+)
+def test_one_sampled_release_in_both_orders(noise, tails, rate, x):
+    """(1 - q) Q + q P, or Q, at the loss of the pair whose sampled loss is this."""
+    f, q = noise.subsample(rate=rate).tradeoff(), mp.mpf(rate)
+
+    def at(value):
         inner = (mp.expm1(value) + q) / q
-        y = mp.log(inner) if inner > 0 else -mp.inf
-        p, rest = (0 if v < -2 else 1 if v >= 2 else mp.exp(v / 2 - 1) / 2 for v in (y, -y))
-        return p, 1 - rest
+        return tails(mp.log(inner)) if inner > 0 else (0, 0)
 
-    p, q_law = tails(mp.mpf(repr(x)))
-    _, other = tails(-mp.mpf(repr(x)))
-    for loss, truth in ((f.loss, (1 - q) * q_law + q * p), (f.inverse().loss, 1 - other)):
+    (p, null), (_, other) = at(mp.mpf(x)), at(-mp.mpf(x))
+    for loss, truth in ((f.loss, (1 - q) * null + q * p), (f.inverse().loss, 1 - other)):
         assert holds(loss.cdf(x), truth, 1e-12)
         assert holds(loss.tail(x), 1 - truth, 1e-12)
 
@@ -197,7 +188,6 @@ def test_a_tail_of_training_meets_a_line_of_its_own_in_80_bits(order, z):
 
 
 def test_a_composed_sampled_gaussian_meets_a_convolution_of_two():
-    """Two steps, by quadrature over the first."""
     q = mp.mpf("0.1")
     loss = (ny.Gaussian(1).subsample(rate=0.1) * 2).tradeoff().loss
 
@@ -274,30 +264,21 @@ def test_the_chance_of_a_finite_loss_is_below_one_by_the_mass_of_infinite_loss(d
 
 
 def test_infinite_losses_have_their_mass_and_no_mean():
-    loss = ny.approximate(1, 0.25).loss
-    assert holds(loss.infinite, 0.25, 1e-14)
-    assert holds(loss.tail(1), 0.25, 1e-14)
+    loss, none = ny.approximate(1, 0.25).loss, ny.NonPrivate().tradeoff().loss
+    assert all(holds(b, p, 1e-14) for b, p in ((loss.infinite, 0.25), (loss.tail(1), 0.25)))
     assert holds(loss.cdf(1), 0.75, 1e-14)
     assert loss.mean.lower == loss.variance.lower == math.inf
     draws = loss.sample(20_000, seed=3)
     assert abs(np.isinf(draws).mean() - 0.25) < 0.02
     assert set(draws[np.isfinite(draws)]) == {-1.0, 1.0}
-    none = ny.NonPrivate().tradeoff().loss
     assert (none.tail(5).lower, none.cdf(5).upper) == (1, 0)
     assert np.isinf(none.sample(3)).all()
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        ny.Gaussian(1),
-        ny.Laplace(1) * 3,
-        ny.RandomizedResponse(1, 4) * 5,
-        ny.DiscreteGaussian(3),
-        ny.Gaussian(1).subsample(rate=0.02) * 50,
-    ],
-    ids=repr,
-)
+DRAWN = [ny.Gaussian(1), ny.Laplace(1) * 3, ny.RandomizedResponse(1, 4) * 5, ny.DiscreteGaussian(3)]
+
+
+@pytest.mark.parametrize("mechanism", [*DRAWN, ny.Gaussian(1).subsample(rate=0.02) * 50], ids=repr)
 def test_draws_follow_the_law(mechanism):
     """Kolmogorov and Smirnov's distance at 40,000 draws, beyond the certified intervals."""
     loss = mechanism.tradeoff().loss

@@ -32,7 +32,6 @@ def place(c, p, value):
 
 
 def delta(c, p, epsilon, removed=True):
-    """Masses of the best test under the mixture and under the normal law."""
     c, p, epsilon = [mp.mpf(x) for x in c], [mp.mpf(x) for x in p], mp.mpf(epsilon)
     y = place(c, p, epsilon if removed else -epsilon)
     sign = 1 if removed else -1
@@ -49,7 +48,6 @@ def holds(bound, truth, width):
 @settings(max_examples=20)
 @given(distances, st.booleans(), st.floats(0.01, 0.9), st.floats(-2.0, 6.0), st.booleans())
 def test_one_release_of_a_mixture_has_the_delta_of_its_best_test(c, zero, q, epsilon, removed):
-    """In both orders, at any epsilon, with and without mass that stays in place."""
     c = sorted(c)
     c = ([0.0] if zero else []) + c
     p = np.array([1 - q, *([q] * (len(c) - 1))])
@@ -88,7 +86,6 @@ def test_two_releases_of_a_mixture_have_the_delta_of_the_integral():
 
 @pytest.mark.parametrize("steps", [1, 500])
 def test_the_mixture_of_two_is_the_poisson_subsampled_gaussian(steps):
-    """Its intervals meet those of the loss that has code of its own."""
     mixture = GaussianMixture(0.9, [0, 1], [0.98, 0.02]) * steps
     sampled = ny.Gaussian(0.9).subsample(rate=0.02) * steps
     for log_delta in (math.log(1e-3), math.log(1e-8), -80.0):
@@ -99,7 +96,6 @@ def test_the_mixture_of_two_is_the_poisson_subsampled_gaussian(steps):
 
 
 def test_a_choice_that_everyone_sees_is_the_mean_over_what_was_chosen():
-    """Against the sum over all outcomes of the coins, each a plain Gaussian curve."""
     m = Choice(((0.7, ny.Gaussian(1)), (0.3, ny.Gaussian(1, 2))))
     for steps, epsilon in product((1, 3), (0.1, 2.0, 9.0)):
         truth = mp.fsum(
@@ -113,7 +109,6 @@ def test_a_choice_that_everyone_sees_is_the_mean_over_what_was_chosen():
 
 
 def test_a_choice_is_between_its_parts():
-    """No more private than its best part and no less than its worst."""
     a, b = ny.Laplace(2), ny.Laplace(1)
     m = Choice(((0.5, a), (0.5, b)))
     for steps in (1, 40):
@@ -123,9 +118,7 @@ def test_a_choice_is_between_its_parts():
 
 
 def test_losses_of_a_mixture_are_consistent():
-    """K(0) = 0, K(-1) = 0 of the normal distribution's mass, and K is minus itself mirrored at
-    -1/2.
-    """
+    """K(0) = K(-1) = 0, and K is minus itself mirrored at -1/2."""
     loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
     choice = MixtureLoss(((0.4, loss), (0.6, loss.reverse())))
     z = np.array([-1.0, 0.0])
@@ -140,7 +133,6 @@ def test_losses_of_a_mixture_are_consistent():
 
 
 def test_decay_bounds_the_characteristic_function():
-    """|phi| between the edges is below the bound, for a mixture and for a choice."""
     loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
     edges = np.geomspace(0.1, 60, 30)
     for x in (loss, loss.reverse(), MixtureLoss(((0.4, loss), (0.6, loss.reverse())))):
@@ -153,7 +145,6 @@ def test_decay_bounds_the_characteristic_function():
 
 
 def test_nothing_is_hidden_by_what_is_not_private():
-    """Whatever it is composed with: delta and power are 1, epsilon is inf."""
     for m in (NonPrivate(), NonPrivate() * 3, NonPrivate() + ny.Gaussian(1) * 5):
         f = m.tradeoff()
         assert f.delta(7.0).upper == 1
@@ -183,12 +174,10 @@ def test_what_is_seldom_used_is_seldom_revealed():
     ],
 )
 def test_descriptions_are_read_back(m):
-    """From JSON, equal to what was written."""
     assert Mechanism.from_json(m.to_json()) == m
 
 
 def test_a_single_shift_is_a_plain_gaussian():
-    """One possible shift, or none at all."""
     assert GaussianMixture(2, [1, 1], [0.5, 0.5]).losses() == ny.Gaussian(2).losses()
     assert GaussianMixture(2, [0], [1]).losses() == (Composition(),)
 

@@ -7,7 +7,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-import reference
 import reference as ref
 from neyman.curves import (
     ComposedLattice,
@@ -52,80 +51,63 @@ def laplace_mean(f, low=None):
     return atoms + mp.quad(lambda x: mp.e ** (-(x + A) / 2) / 4 * f(x), cuts)
 
 
-def gaussian_mean(f, low=-mp.inf):
-    cuts = [y for y in (-13, -8, -4, -1, 1, 4, 8, 13, 22, 30) if y > low]
-    start = [] if low == -mp.inf else [low]
+def gaussian_mean(f, low=None):
+    cuts = [y for y in (-13, -8, -4, -1, 1, 4, 8, 13, 22, 30) if low is None or y > MU / 2]
+    start = [] if low is None else [MU / 2]
     return mp.quad(lambda y: mp.npdf(y) * f(MU * y - MU**2 / 2), start + cuts)
 
 
-def fixed_size_mean(mean, low, z):
+def removed(mean, z):
+    return mean(lambda x: mp.e ** ((z + 1) * grown(x)))
+
+
+def added(mean, z):
+    return mean(lambda x: mp.e ** (-z * grown(x)))
+
+
+def fixed_size(mean, z):
     """E e^{zL} of the hull: its two sides, and 1 minus their masses at 0."""
-    up = mean(lambda x: mp.e ** ((z + 1) * grown(x)), low)
-    down = mean(lambda x: mp.e ** (-z * grown(x)), low)
-    rest = 1 - mean(lambda x: mp.e ** grown(x), low) - mean(lambda x: mp.mpf(1), low)
-    return up + down + rest
+    up = mean(lambda x: mp.e ** ((z + 1) * grown(x)), mp.mpf(0))
+    down = mean(lambda x: mp.e ** (-z * grown(x)), mp.mpf(0))
+    return up + down + 1 - mean(lambda x: mp.e ** grown(x) + 1, mp.mpf(0))
 
 
-def opposite_laplace(z):
+def opposite(mean, z):
     def term(t):
-        one, two = abs(t) - abs(t - A), abs(t) - abs(t + A)
-        return mp.e ** (-abs(t)) / 2 * mp.e ** ((z + 1) * grown(one) - z * grown(two))
+        density, losses = mp.npdf(t), [MU * t - MU**2 / 2, -MU * t - MU**2 / 2]
+        if mean is laplace_mean:
+            density, losses = mp.e ** (-abs(t)) / 2, [abs(t) - abs(t - A), abs(t) - abs(t + A)]
+        return density * mp.e ** ((z + 1) * grown(losses[0]) - z * grown(losses[1]))
 
-    return mp.quad(term, [-60, -20, -6, -A, -A / 2, 0, A / 2, A, 6, 20, 60])
-
-
-def opposite_gaussian(z):
-    def term(t):
-        one, two = MU * t - MU**2 / 2, -MU * t - MU**2 / 2
-        return mp.npdf(t) * mp.e ** ((z + 1) * grown(one) - z * grown(two))
-
-    return mp.quad(term, [-20, -12, -8, -4, -2, 0, 2, 4, 8, 12, 20, 30])
+    places = [0, A / 2, A, 6, 20, 60] if mean is laplace_mean else [0, 2, 4, 8, 12, 20, 30]
+    return mp.quad(term, sorted({s * x for s in (-1, 1) for x in places}))
 
 
-CASES = {
-    "laplace, removed": (
-        SubsampledLoss(LAPLACE, float(Q), True),
-        lambda z: laplace_mean(lambda x: mp.e ** ((z + 1) * grown(x))),
-    ),
-    "laplace, added": (
-        SubsampledLoss(LAPLACE, float(Q), False),
-        lambda z: laplace_mean(lambda x: mp.e ** (-z * grown(x))),
-    ),
-    "gaussian, removed": (
-        SubsampledLoss(GAUSSIAN, float(Q), True),
-        lambda z: gaussian_mean(lambda x: mp.e ** ((z + 1) * grown(x))),
-    ),
-    "laplace, fixed size": (
-        FixedSizeLoss(LAPLACE, float(Q)),
-        lambda z: fixed_size_mean(laplace_mean, mp.mpf(0), z),
-    ),
-    "gaussian, fixed size": (
-        FixedSizeLoss(GAUSSIAN, float(Q)),
-        lambda z: fixed_size_mean(gaussian_mean, MU / 2, z),
-    ),
-    "laplace, opposite": (ReplaceOneSubsampledLoss(LAPLACE, float(Q)), opposite_laplace),
-    "gaussian, opposite": (ReplaceOneSubsampledLoss(GAUSSIAN, float(Q)), opposite_gaussian),
-}
+RATE, MEANS = float(Q), {LAPLACE: laplace_mean, GAUSSIAN: gaussian_mean}
+CASES = [
+    *((SubsampledLoss(inner, RATE, True), removed, MEANS[inner]) for inner in MEANS),
+    (SubsampledLoss(LAPLACE, RATE, False), added, laplace_mean),
+    *((FixedSizeLoss(inner, RATE), fixed_size, MEANS[inner]) for inner in MEANS),
+    *((ReplaceOneSubsampledLoss(inner, RATE), opposite, MEANS[inner]) for inner in MEANS),
+]
+cases = pytest.mark.parametrize(("loss", "integral", "mean"), CASES)
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases
 @pytest.mark.parametrize("z", [0.5, 6.0, 1 + 7j, 2 + 60j])
-def test_the_moment_generating_function_is_the_integral(name, z):
+def test_the_moment_generating_function_is_the_integral(loss, integral, mean, z):
     """K(z) errs by no more than it says, on the real axis and far up a line."""
-    loss, integral = CASES[name]
     at = np.array([z]) if isinstance(z, float) else z.real + 1j * np.array([0.0, z.imag])
     result, error = loss.log_mgf(at)[-1], loss.mgf_rounding(at)[-1]
-    truth, size = integral(mp.mpmathify(z)), integral(mp.mpf(z.real))
+    truth, size = integral(mean, mp.mpmathify(z)), integral(mean, mp.mpf(z.real))
     # The integrals themselves are good to about 1e-16; the float rate is not quite 0.03.
     assert abs(mp.e ** mp.mpmathify(complex(result)) - truth) <= size * (error + mp.mpf("1e-15"))
     assert error < 1e-11
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases
 @pytest.mark.parametrize("tilt", [0.5, 5.0])
-def test_the_decay_bound_is_above_the_characteristic_function(name, tilt):
-    """Between two edges no |phi| is above the bound of the first one."""
-    loss = CASES[name][0]
+def test_the_decay_bound_is_above_the_characteristic_function(loss, integral, mean, tilt):
     edges = np.geomspace(0.05, 150, 13)
     u = np.geomspace(0.05, 400, 120)
     phi = np.real(loss.log_mgf(tilt + 1j * u)) - loss.log_mgf(np.array([tilt]))[0]
@@ -134,11 +116,10 @@ def test_the_decay_bound_is_above_the_characteristic_function(name, tilt):
     assert np.all(bound <= 0)
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases
 @pytest.mark.parametrize("tilt", [0.0, 4.0])
-def test_dots_carry_both_masses_and_bracket_every_delta(name, tilt):
+def test_dots_carry_both_masses_and_bracket_every_delta(loss, integral, mean, tilt):
     """Atoms and nodes sum to 1 under P and Q; a grid above and one below surround delta."""
-    loss = CASES[name][0]
     dots = loss.dots(tilt, 2.0**-9)
     log_p = np.log(dots.weight) + dots.log_scale - tilt * dots.loss
     for log_mass in (log_p, log_p - dots.loss):
@@ -164,7 +145,6 @@ def test_dots_carry_both_masses_and_bracket_every_delta(name, tilt):
 
 
 def sampled_law(law, q, removed, failure=0, missing=0):
-    """The mixed distribution from one of the inner pair, value by value."""
     by_key = {}
     for value, p in law.items():
         base = p * mp.e**-value
@@ -187,16 +167,15 @@ def fixed_law(law, p):
 
 
 FINITE = [
-    (response_loss(Fraction(1)), reference.response(Fraction(1))),
-    (response_loss(Fraction(2), 5), reference.response(Fraction(2), 5)),
-    (discrete_laplace_loss(Fraction(2), 3), reference.discrete_laplace(Fraction(2), 3)),
+    (response_loss(Fraction(1)), ref.response(Fraction(1))),
+    (response_loss(Fraction(2), 5), ref.response(Fraction(2), 5)),
+    (discrete_laplace_loss(Fraction(2), 3), ref.discrete_laplace(Fraction(2), 3)),
 ]
 
 
 @pytest.mark.parametrize(("loss", "law"), FINITE)
 @pytest.mark.parametrize("removed", [True, False])
 def test_a_finite_loss_stays_finite_and_exact(loss, law, removed):
-    """Every atom is where it belongs, with its mass, to a few units."""
     q = mp.mpf(0.125)
     truth = sampled_law(law, q, removed)
     dots = SubsampledLoss(loss, 0.125, removed).dots(0.0, 1.0)
@@ -208,24 +187,22 @@ def test_a_finite_loss_stays_finite_and_exact(loss, law, removed):
 
 @pytest.mark.parametrize(("loss", "law"), FINITE)
 def test_several_steps_of_a_finite_loss_contain_the_truth(loss, law):
-    """Three steps, enumerated, lie inside the interval, in all three ways to sample."""
     q = mp.mpf(0.125)
     for sampled, one in (
         (SubsampledLoss(loss, 0.125, True), sampled_law(law, q, True)),
         (SubsampledLoss(loss, 0.125, False), sampled_law(law, q, False)),
         (FixedSizeLoss(loss, 0.125), fixed_law(law, q)),
     ):
-        three = reference.together(one, one, one)
+        three = ref.together(one, one, one)
         for epsilon in (0.05, 0.2):
             low, high = select(Composition.of([(sampled, 3)])).log_delta(epsilon)
-            truth = reference.delta(three, epsilon)
+            truth = ref.delta(three, epsilon)
             assert mp.e**low <= truth * (1 + mp.mpf("1e-13"))
             assert truth <= mp.e**high * (1 + mp.mpf("1e-13")) + mp.mpf("1e-25")
             assert mp.e**high - mp.e**low < 1e-4
 
 
 def test_infinite_mass_goes_through_with_the_rate():
-    """What reveals all with probability 1/10 does so with q/10, and never when it was added."""
     pair = FiniteLoss(Fraction(1), (0,), (math.log(0.9),), 0.1, 0.1)
     removed, added = SubsampledLoss(pair, 0.25, True), SubsampledLoss(pair, 0.25, False)
     assert math.isclose(removed.infinite, 0.025, rel_tol=1e-15)
@@ -255,7 +232,7 @@ def test_what_hides_nothing_is_seen_with_the_rate():
 def test_an_unbounded_lattice_is_seen_under_every_tilt(z, removed):
     """A discrete Gaussian's K under small rates and large tilts, where two humps share the mass."""
     q = mp.mpf(2) ** -8
-    law = reference.discrete_gaussian(Fraction(4), 1, reach=60)
+    law = ref.discrete_gaussian(Fraction(4), 1, reach=60)
     mp.mp.dps = 60
     sampled = sampled_law(law, q, removed)
     truth = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in sampled.items()))
@@ -281,14 +258,13 @@ def test_no_atom_of_a_lattice_counts_twice_where_two_tilts_meet(tilt):
 
 
 def test_a_small_common_lattice_is_summed_exactly():
-    """Two different discrete Laplaces on one sample: sums first, then the mixture."""
     parts = Composition.of(
         [(discrete_laplace_loss(Fraction(2), 1), 2), (response_loss(Fraction(1)), 1)]
     ).parts
     joint = ComposedLattice.exact(parts)
     assert joint is not None
-    one = reference.discrete_laplace(Fraction(2), 1)
-    law = reference.together(one, one, reference.response(Fraction(1)))
+    one = ref.discrete_laplace(Fraction(2), 1)
+    law = ref.together(one, one, ref.response(Fraction(1)))
     q = mp.mpf(0.125)
     truth = sampled_law(law, q, True)
     loss = SubsampledLoss(joint, 0.125, True)
@@ -297,7 +273,7 @@ def test_a_small_common_lattice_is_summed_exactly():
         at = np.array([z])
         assert abs(mp.mpf(loss.log_mgf(at)[0]) - k) <= loss.mgf_rounding(at)[0]
     low, high = select(Composition.of([(loss, 2)])).log_delta(0.1)
-    delta = reference.delta(reference.together(truth, truth), 0.1)
+    delta = ref.delta(ref.together(truth, truth), 0.1)
     assert mp.e**low <= delta <= mp.e**high
 
 
@@ -364,7 +340,6 @@ def test_one_step_is_the_closed_form(epsilon):
 
 @pytest.mark.parametrize("inner", [LAPLACE, GAUSSIAN])
 def test_one_step_to_opposite_sides_is_a_threshold_test(inner):
-    """The closed form and the lattice agree, and so does a maximum over thresholds."""
     loss = ReplaceOneSubsampledLoss(inner, 0.125)
     profile = profile_of_one(loss)
     assert profile is not None
@@ -430,7 +405,6 @@ def test_the_power_of_one_step_of_a_fixed_size_is_narrow_at_tiny_rates():
 
 
 def test_opposite_shifts_are_the_worst_in_the_plane():
-    """Whatever two shifts of norm mu are, the mixtures' delta is at most that of opposite ones."""
     mu, q, h = 1.0, 0.2, 0.04
     x = np.arange(-7, 7, h) + h / 2
     density = np.exp(-x * x / 2) * h / math.sqrt(math.tau)

@@ -48,7 +48,6 @@ def worst(k, zs=GRID):
 
 
 def is_sharp(rho, k, rel="1e-7"):
-    """No divergence is above it, and one comes within a relative distance."""
     attained = worst(k)
     assert attained <= exactly(rho) <= attained * (1 + mp.mpf(rel))
 
@@ -108,7 +107,6 @@ def test_responses_have_the_rho_of_their_worst_order(epsilon, categories):
 @settings(max_examples=examples(80))
 @given(st.fractions(F(1, 30), 1000, max_denominator=100), st.integers(1, 60))
 def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
-    """Summed over the noise, at every order."""
     a = 1 / exactly(scale)
     r = mp.exp(-a)
     masses = [(shift * a, 1 / (1 + r)), (-shift * a, r**shift / (1 + r))]
@@ -132,7 +130,6 @@ def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
     st.lists(st.integers(0, 40), min_size=2, max_size=5),
 )
 def test_no_finite_pair_has_a_divergence_above_its_rho(first, second):
-    """Normalized, where one distribution has outcomes that the other lacks."""
     pairs = list(zip(first, second, strict=False))
     both = [(p, q) for p, q in pairs if p and q]
     if not both or not all(sum(x) for x in zip(*pairs, strict=True)):
@@ -182,7 +179,6 @@ def test_a_charge_is_an_exact_decimal_that_its_divergences_stay_below(name):
 
 
 def test_the_sharp_rho_of_sums_is_attained():
-    """Order 1 is the worst for every part, so the two ends meet."""
     parts = ny.Laplace(1) + ny.Gaussian(1) + ny.DiscreteLaplace(3, 2) + ny.ExponentialMechanism(1)
     bound = parts.tradeoff().zcdp()
     assert bound.upper - bound.lower < 1e-5

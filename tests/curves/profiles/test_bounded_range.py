@@ -72,7 +72,6 @@ def test_one_release_has_the_largest_delta_over_all_ranges(epsilon, share):
 @settings(max_examples=40)
 @given(ranges, st.floats(-30.0, -1e-6))
 def test_one_release_multiplies_the_odds(epsilon, log_level):
-    """The power is the largest over t, attained where both pieces meet."""
     a, x = exact(epsilon), mp.exp(mp.mpf(log_level))
     low, high = select(one_release(epsilon)).log_power(log_level)
     meets = -mp.log(x + mp.exp(-a) * (1 - x))
@@ -111,7 +110,6 @@ def test_the_envelope_is_the_profile_of_its_density(epsilon):
 
 @pytest.mark.parametrize("tilt", [0.01, 1.0, 30.0])
 def test_the_decay_bounds_the_characteristic_function(tilt):
-    """At many heights between the edges."""
     loss = EnvelopeLoss(F(3, 2))
     edges = np.geomspace(0.01, 1e4, 40)
     bound = loss.decay(tilt, edges)
@@ -186,7 +184,6 @@ def adaptive(epsilon, releases, cells):
 
 @pytest.mark.parametrize(("epsilon", "releases"), [(F(1), 2), (F(1, 2), 4), (F(3), 3)])
 def test_no_adaptive_choice_of_ranges_leaves_the_interval(epsilon, releases):
-    """The best of all strategies, t chosen anew after each answer, is between lower and upper."""
     cells = 32
     best = adaptive(float(epsilon), releases, cells)
     f = curve((BoundedRangeLoss(epsilon), releases))

@@ -46,7 +46,6 @@ EQUAL_LOSSES = {
 
 
 def loss_of(shape, epsilon, rate):
-    """Laplace noise with this epsilon, on a sample."""
     inner = LaplaceLoss(Fraction(epsilon))
     if shape in ("removal", "addition"):
         return SubsampledLoss(inner, rate, shape == "removal")
@@ -110,7 +109,6 @@ def exact_two(epsilon, rate, at):
 )
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.71, 0.97])
 def test_two_releases_agree_with_a_double_integral(epsilon, rate, share):
-    """Their bounds hold the integral and are narrow."""
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     at = share * float(losses.supremum)
     exact = exact_two(epsilon, rate, at)
@@ -132,26 +130,17 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(epsilon, rate, 
 
 
 @settings(max_examples=examples(24))
-@given(**EQUAL_LOSSES, share=st.floats(-0.9, 0.99))
-def test_bounds_meet_those_of_a_grid(shape, epsilon, log_rate, count, share):
+@given(**EQUAL_LOSSES, share=st.floats(-0.9, 0.99), level=st.floats(-20, -0.01))
+def test_a_delta_and_a_power_meet_those_of_a_grid(shape, epsilon, log_rate, count, share, level):
     """The grid moves all atoms and knows nothing of rays."""
     losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
-    at = share * float(losses.supremum)
-    grid = dots_profile(losses).log_delta(at)
-    mine = PartsProfile(losses).log_delta(at)
-    assert mine[0] <= mine[1]
-    assert ref.meet(mine, grid, 1e-12)
-
-
-@settings(max_examples=examples(24))
-@given(**EQUAL_LOSSES, level=st.floats(-20, -0.01))
-def test_a_power_meets_the_one_from_a_grid(shape, epsilon, log_rate, count, level):
-    """The grid moves all atoms and knows nothing of rays."""
-    losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
-    low, high = PartsProfile(losses).log_power(level)
-    other = dots_profile(losses).log_power(level)
-    assert low <= high
-    assert ref.meet((low, high), other, 1e-12)
+    at, mine, grid = share * float(losses.supremum), PartsProfile(losses), dots_profile(losses)
+    for one, other in (
+        (mine.log_delta(at), grid.log_delta(at)),
+        (mine.log_power(level), grid.log_power(level)),
+    ):
+        assert one[0] <= one[1]
+        assert ref.meet(one, other, 1e-12)
 
 
 @pytest.mark.parametrize("count", [60, 3000])
@@ -170,7 +159,6 @@ def test_a_power_from_a_few_deltas_meets_the_one_from_many(count, level):
 
 @pytest.mark.parametrize("log_level", [-6.0, -2.0, -0.5])
 def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level):
-    """Both bound 1 - power where it is small; the contour is between the poles."""
     losses = Composition.of([(loss_of("removal", 3.0, 0.3), 40)])
     low, high = PartsProfile(losses)._log_miss(log_level)
     power = dots_profile(losses).log_power(log_level)
@@ -182,7 +170,6 @@ def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("epsilon", "rate", "tilt"), [(1.0, 0.1, 0.7), (3.0, 1e-4, 40.0)])
 def test_rays_from_all_ends_add_to_the_transform(shape, epsilon, rate, tilt):
-    """M(z) from rays equals a quadrature over the density, within the errors of both."""
     loss = loss_of(shape, epsilon, rate)
     height = max(tilt + 1, 16.0)
     t = np.array([0.0, 0.5, 3.0, 20.0])
@@ -212,7 +199,6 @@ def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape):
 
 @pytest.mark.parametrize("height", [16.0, 60.0, 1e3])
 def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height):
-    """With three nodes in a panel the rule errs visibly, and its bound is larger."""
     loss = loss_of("removal", 2.0, 0.02)
     for end, *_, ray in _Places.of(loss, 1.0, 0.0).ends:
         edges = _ray_edges(end.bend, height)
@@ -268,7 +254,6 @@ def ray_integral(end, edges, height, order):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_contours_of_different_tilts_and_heights_agree(shape):
-    """A wrong bound would leave two narrow intervals apart."""
     losses = Composition.of([(loss_of(shape, 1.0, 0.05), 25)])
     top = float(losses.supremum)
     for share in (0.03, 0.2, 0.5, 0.9):
@@ -367,7 +352,6 @@ def test_many_powers_agree_with_each_alone(f):
 
 @pytest.mark.parametrize("level", [0.95, 0.9999, 0.9999485022179506])
 def test_a_type_two_error_at_a_bend_is_narrow(level):
-    """The largest gain is at a place; the grid knows nothing of it."""
     losses = Composition.of([(loss_of("removal", 1 / 5.014, 0.1786), 9)])
     low, high = PartsProfile(losses).log_power(math.log(level))
     below, above = dots_profile(losses).log_power(math.log(level))

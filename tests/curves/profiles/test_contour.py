@@ -60,7 +60,6 @@ def test_random_training_runs_contain_the_integral(sigma, rate, count, removed, 
 
 
 def test_delta_falls_with_epsilon_and_sigma_and_rises_with_steps_and_rate():
-    """Certified intervals never contradict the order."""
 
     def at(sigma=1.0, rate=0.02, steps=500, epsilon=1.0):
         return (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff().delta(epsilon)
@@ -90,7 +89,6 @@ def test_the_tiny_release_brackets_what_is_known_in_closed_form():
 
 
 def test_the_curve_at_many_levels_is_that_at_each():
-    """`powers` and `power` have a point in common at each level, to levels of 1e-30."""
     f = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
     levels = [1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.5]
     for level, one in zip(levels, f.powers(levels), strict=True):
@@ -100,7 +98,6 @@ def test_the_curve_at_many_levels_is_that_at_each():
 
 
 def test_a_gaussian_by_the_contour_is_the_closed_form():
-    """The engine agrees with Phi where both apply, at every size of delta."""
     exact = ny.gdp(1.5)
     profile = contour_profile(Composition.of([(GaussianLoss(2.25), 1)]))
     for epsilon in (0.0, 0.7, 5.0, 30.0, 100.0):
@@ -121,7 +118,6 @@ SUMS = {
 
 @pytest.mark.parametrize("name", SUMS)
 def test_at_a_saddle_the_terms_are_least(name):
-    """The mean under the tilt c is epsilon + 1 / c + 1 / (c + 1), to a thousandth of c."""
     losses = Composition.of(SUMS[name])
     top = min(float(losses.supremum), 1e4)
     for epsilon in (0.01, 0.5, 3.0, 0.9 * top if top < 1e4 else 40.0):
@@ -176,7 +172,6 @@ def test_a_million_rare_steps_take_few_calls():
 
 @pytest.mark.parametrize(("mu", "rate"), [(0.1656, 6.8e-6), (1.0, 1e-4), (2.0, 1e-7)])
 def test_nodes_beyond_the_only_hump_are_left_out(mu, rate):
-    """K and its error hold at tilts on both sides of the second hump, by a sum over all nodes."""
     loss = SubsampledGaussianLoss(mu, rate, removed=True)
     for w in np.geomspace(2, 100 / mu, 25):
         y = np.arange(-12.0, w * mu + 14, 0.01)
@@ -206,7 +201,6 @@ FINITE = FiniteLoss(
 
 
 def gaussian_complement(epsilon, mu):
-    """1 - delta(epsilon) of a Gaussian release."""
     z = epsilon / mu
     return mp.ncdf(z - mu / 2) + mp.exp(epsilon) * mp.ncdf(-z - mu / 2)
 

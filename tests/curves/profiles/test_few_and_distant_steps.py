@@ -35,7 +35,6 @@ from random_laws import examples
 
 
 def addition(*parts):
-    """The addition of a record to steps (rate, sigma, count)."""
     total = sum(
         (ny.Gaussian(sigma).subsample(rate=rate) * count for rate, sigma, count in parts[1:]),
         ny.Gaussian(parts[0][1]).subsample(rate=parts[0][0]) * parts[0][2],
@@ -92,7 +91,6 @@ def test_two_steps_hold_the_integral_of_mpmath(rate, sigma, share):
     log_delta=st.floats(-30, -6),
 )
 def test_intervals_meet_those_of_the_grid(rates, sigma, count, log_delta):
-    """Two engines that share no code certify one number."""
     steps = [(10**rate, sigma * (1 + 0.3 * k), count) for k, rate in enumerate(rates)]
     losses = addition(*steps)
     profile = FewStepsProfile(losses)
@@ -287,7 +285,6 @@ def test_many_steps_against_lines_by_the_largest_step():
 
 @pytest.mark.parametrize("corner", CORNERS)
 def test_corners_are_answered_within_a_few_operations(corner):
-    """Tiny noise, tiny rates, and many steps: no engine that answers slowly is asked."""
     f = eval(corner, {"ny": ny}).tradeoff()
     for name, ask in QUESTIONS.items():
         with warnings.catch_warnings(), question_meter() as meter:

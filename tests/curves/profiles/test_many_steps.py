@@ -44,7 +44,6 @@ DISTANCES = st.floats(-0.9, 0.5).map(lambda v: 10**v)
 
 
 def steps(*parts, removed=True):
-    """Steps (rate, distance, count) of one order."""
     return Composition.of((SubsampledGaussianLoss(mu, q, removed), n) for q, mu, n in parts)
 
 
@@ -68,7 +67,6 @@ def nodes(draw):
 
 
 def rate_of(step):
-    """The sampling rate."""
     assert isinstance(step.loss, SubsampledGaussianLoss)
     return step.loss.rate
 
@@ -82,18 +80,15 @@ class Integrand:
 
     @property
     def bend(self):
-        """How fast a bent path leaves the kink."""
         assert self.step.grid is not None
         return self.step.grid.bend
 
     @property
     def place(self):
-        """The outcome y."""
         bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.bend * self.z)) / self.bend
         return bent if self.step.order == "symmetric" else self.z
 
     def log_ratio(self, y):
-        """log R."""
         mu = self.step.loss.farthest
         return np.log1p(rate_of(self.step) * np.expm1(mu * y - mu * mu / 2))
 
@@ -105,7 +100,6 @@ class Integrand:
 
     @property
     def log_base(self):
-        """The log density of Q in z."""
         y, opposite = self.place, self.step.order == "opposite"
         base = -y * y / 2 - 0.5 * math.log(math.tau)
         base = base + (self.log_ratio(-y) if opposite else 0.0)
@@ -114,7 +108,6 @@ class Integrand:
         )
 
     def psi(self, level):
-        """The exponent of a window."""
         mu = self.step.loss.farthest
         if level == math.inf:
             return np.zeros_like(self.z)
@@ -125,7 +118,6 @@ class Integrand:
         return np.exp(x) * 0.5 * erfc(-x / (3 * math.sqrt(2)))
 
     def log_sizes(self, tilt):
-        """Logarithms of the size of the bracket's integrand."""
         base = np.real(self.log_base + (tilt + 1) * self.loss)
         if self.step.low == -math.inf:
             return base - np.real(self.psi(self.step.high))
@@ -236,7 +228,6 @@ def test_moments_on_few_nodes_bracket_those_on_many(case):
 @pytest.mark.parametrize("removed", [True, False])
 @pytest.mark.parametrize(("rate", "sigma", "epsilon"), TWO)
 def test_two_steps_hold_the_integral(rate, sigma, epsilon, removed):
-    """mpmath's integral with 50 digits is within, and the interval is narrow."""
     losses = steps((rate, 1 / sigma, 2), removed=removed)
     if epsilon >= float(losses.supremum):
         epsilon = 0.5 * float(losses.supremum)
@@ -246,30 +237,6 @@ def test_two_steps_hold_the_integral(rate, sigma, epsilon, removed):
     assert high >= exact - 1e-12
     if removed or sigma > 1:  # the density of the sum answers for the others
         assert high - low < 1e-6
-
-
-MANY = [
-    ((1e-2, 1.0, 1000), 2.0),
-    ((4e-3, 1.25, 14_062), 2.2),
-    ((1e-3, 1.0, 100_000), 3.0),
-    ((0.1, 0.5, 60), 4.0),
-]
-
-
-def agrees_with_one_line(losses, epsilon):
-    """Where one line certifies its end, the two engines have the same delta to 1e-6."""
-    at = np.array([epsilon, 1.1 * epsilon])
-    one = contour_profile(losses, release=False).log_deltas(at)
-    other = LargestStepProfile(losses).log_deltas(at)
-    assert np.all(one[1] - one[0] < 1e-6)
-    assert np.all(other[1] - other[0] < 1e-6)
-    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
-
-
-@pytest.mark.parametrize("removed", [True, False])
-@pytest.mark.parametrize(("part", "epsilon"), MANY)
-def test_many_steps_agree_with_one_line(part, epsilon, removed):
-    agrees_with_one_line(steps(part, removed=removed), epsilon)
 
 
 FEW = st.lists(
@@ -282,7 +249,6 @@ FEW = st.lists(
 @settings(max_examples=examples(24))
 @given(FEW, st.floats(0.01, 0.99))
 def test_few_added_steps_agree_with_their_density(parts, share):
-    """Intervals of two unrelated certificates always meet."""
     losses = steps(*parts, removed=False)
     if sum(n for _, n in losses.parts) < 2:
         return
@@ -290,16 +256,6 @@ def test_few_added_steps_agree_with_their_density(parts, share):
     one, other = FewStepsProfile(losses).log_deltas(at), LargestStepProfile(losses).log_deltas(at)
     assert one[0][0] <= other[1][0] + 1e-12
     assert other[0][0] <= one[1][0] + 1e-12
-
-
-def test_a_gaussian_release_beside_the_steps_counts():
-    """Against one line, which certifies its end because the Gaussian distribution does."""
-    losses = Composition.of([*steps((1e-3, 1.0, 50)).parts, (GaussianLoss(0.3**2), 1)])
-    at = np.array([0.4, 1.0])
-    one = contour_profile(losses, release=False).log_deltas(at)
-    other = LargestStepProfile(losses).log_deltas(at)
-    assert np.all(other[1] - other[0] < 1e-6)
-    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
 
 
 KINDS: dict[str, Callable[[float, float], Loss]] = {
@@ -310,10 +266,33 @@ KINDS: dict[str, Callable[[float, float], Loss]] = {
 }
 
 
+BESIDE = Composition.of([*steps((1e-3, 1.0, 50)).parts, (GaussianLoss(0.3**2), 1)])
+MANY = [(BESIDE, 0.4), (BESIDE, 0.95)]
+for part, epsilon in (
+    ((1e-2, 1.0, 1000), 2.0),
+    ((4e-3, 1.25, 14_062), 2.2),
+    ((1e-3, 1.0, 100_000), 3.0),
+    ((0.1, 0.5, 60), 4.0),
+):
+    MANY += [(steps(part, removed=removed), epsilon) for removed in (True, False)]
+for q, mu, count, epsilon in ((0.02, 0.7, 3000, 3.0), (0.05, 0.25, 300, 1.0)):
+    MANY += [(Composition.of([(kind(q, mu), count)]), epsilon) for kind in KINDS.values()]
+
+
+@pytest.mark.parametrize(("losses", "epsilon"), MANY)
+def test_many_steps_agree_with_one_line(losses, epsilon):
+    """Where one line certifies its end, the two engines have the same delta to 1e-6."""
+    at = np.array([epsilon, 1.1 * epsilon])
+    one = contour_profile(losses, release=False).log_deltas(at)
+    other = LargestStepProfile(losses).log_deltas(at)
+    assert np.all(one[1] - one[0] < 1e-6)
+    assert np.all(other[1] - other[0] < 1e-6)
+    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("q", "mu"), [(1e-5, 1.0), (1e-3, 2.0), (0.1, 0.4)])
 def test_one_step_agrees_with_its_closed_form(kind, q, mu):
-    """A distribution that is known without any line."""
     loss = KINDS[kind](q, mu)
     profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
     assert exact is not None
@@ -323,18 +302,9 @@ def test_one_step_agrees_with_its_closed_form(kind, q, mu):
     assert np.all(other[0] <= one[1] + 1e-11)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("q", "mu", "count", "epsilon"), [(0.02, 0.7, 3000, 3.0), (0.05, 0.25, 300, 1.0)]
-)
-def test_many_steps_of_each_kind_agree_with_one_line(kind, q, mu, count, epsilon):
-    agrees_with_one_line(Composition.of([(KINDS[kind](q, mu), count)]), epsilon)
-
-
 @settings(max_examples=examples(12))
 @given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
 def test_few_steps_of_each_kind_agree_with_a_grid(kind, q, mu, count, times):
-    """Intervals of two unrelated certificates always meet."""
     losses = Composition.of([(KINDS[kind](q, mu), count)])
     at = np.array([times * q * count])
     one, other = dots_profile(losses).log_deltas(at), LargestStepProfile(losses).log_deltas(at)
@@ -463,7 +433,6 @@ def test_many_rare_fixed_size_steps_give_no_warning():
 
 
 def test_log_sum_of_nothing_is_minus_infinity():
-    """No warning and no NaN where every term is zero."""
     assert log_sum(np.full((2, 3), -math.inf)).tolist() == [-math.inf, -math.inf]
 
 

@@ -135,7 +135,6 @@ def test_a_billion_small_losses_are_answered_within_bounds_and_memory():
 
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])
 def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, rate, steps):
-    """Delta and power lie in the intervals of both engines, and are known to 1%."""
     f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
     assert any(isinstance(profile.inner, CascadeProfile) for profile in f.profiles)
     for c in f.directions:
@@ -183,9 +182,7 @@ def test_one_engine_that_knows_nothing_is_asked_again():
 
 
 def test_intervals_that_contradict_each_other_give_the_interval_that_holds_both():
-    """An intersection would be narrow, and wrong on one side; what is not a number claims
-    nothing.
-    """
+    """An intersection would be wrong on one side; what is not a number claims nothing."""
     low, high = np.array([0.0, 0.0, 0.0, -math.inf]), np.array([1.0, 1.0, 1.0, 0.0])
     below, above = np.array([2.0, 0.5, math.nan, -1.0]), np.array([3.0, 2.0, math.nan, -0.5])
     ends = intersection(low, high, below, above)
@@ -283,14 +280,12 @@ SUMS = [c for m in MECHANISMS for a in m.losses() for c in dict.fromkeys((a, a.r
 @settings(max_examples=examples(120))
 @given(st.sampled_from(SUMS), st.floats(0, 40))
 def test_a_quick_bound_of_delta_is_above_delta(losses, epsilon):
-    """Chernoff's bound is no smaller than the certified lower end of delta."""
     assert contour_profile(losses).log_delta_above(epsilon) >= select(losses).log_delta(epsilon)[0]
 
 
 @settings(max_examples=examples(120))
 @given(st.sampled_from(SUMS), st.floats(-70, -0.001))
 def test_a_quick_bound_of_a_power_is_above_the_power(losses, log_level):
-    """Chernoff's bound of a power is no smaller than the power's certified lower end."""
     most = contour_profile(losses).log_powers_above(np.array([log_level]))[0]
     assert most >= select(losses).log_power(log_level)[0]
 

@@ -51,7 +51,6 @@ def beside_laplace(at, epsilon, step):
 
 
 def test_laplace_noise_and_one_step_have_the_known_delta():
-    """The value is known from an independent computation in 16 digits."""
     f = (ny.Laplace(1) + ny.Gaussian(1).subsample(rate=0.01)).tradeoff()
     bound = f.delta(1.0)
     assert bound.lower <= 0.001932120728916947 * (1 + 1e-15)
@@ -80,7 +79,6 @@ def test_laplace_noise_and_one_step_agree_with_quadrature(
 def test_listed_losses_and_one_step_agree_with_enumeration(
     distance, log_rate, removed, scale, count, share
 ):
-    """The sum over all values of the listed losses, each with the closed form of the step."""
     step = distance, 10**log_rate, removed
     (listed,) = ny.DiscreteLaplace(scale).tradeoff().directions[0].parts
     losses = Composition.of([(listed[0], count), (SubsampledGaussianLoss(*step), 1)])
@@ -134,7 +132,6 @@ def test_several_unlike_parts_meet_a_grid(
 
 
 def test_powers_of_conditioned_sums_are_the_least_of_the_lines():
-    """No line delta + e^epsilon level is below the power, and the least of many comes near."""
     f = (ny.DiscreteLaplace(2) * 3 + ny.Gaussian(1).subsample(rate=0.05)).tradeoff()
     for composition in f.directions:
         profile = select(composition)

@@ -10,7 +10,6 @@ Curve = list[tuple[F, F]]  # (type I error, type II error), from level 0 to (1, 
 
 
 def value(f, x):
-    """f(x): straight between the corners."""
     i = min(bisect_right([a for a, _ in f], x), len(f) - 1)
     (x0, y0), (x1, y1) = f[i - 1], f[i]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
@@ -39,7 +38,6 @@ def places(f):
 
 
 def below(points):
-    """The largest convex function below the points."""
     results: Curve = []
     for x, y in sorted(points):
         while len(results) > 1 and (results[-1][1] - results[-2][1]) * (x - results[-2][0]) >= (
@@ -51,12 +49,10 @@ def below(points):
 
 
 def largest(f):
-    """max{f, f^-1} by its corners."""
     return [(x, max(value(f, x), inverse(f, x))) for x in places(f)]
 
 
 def smallest(f):
-    """The biconjugate of min{f, f^-1} by its corners."""
     return below([(x, min(value(f, x), inverse(f, x))) for x in places(f)])
 
 
@@ -67,7 +63,6 @@ def masses(f):
 
 
 def power(p, q, level):
-    """The best test of null q."""
     result = F(0)
     for _, a, b in sorted(((a / (a + b), a, b) for a, b in zip(p, q) if a + b), reverse=True):  # noqa: B905
         if b > level:
@@ -77,7 +72,6 @@ def power(p, q, level):
 
 
 def times(p, q, count):
-    """So many independent outcomes."""
     first, second = [F(1)], [F(1)]
     for _ in range(count):
         first, second = [a * b for a in first for b in p], [a * b for a in second for b in q]

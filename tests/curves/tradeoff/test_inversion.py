@@ -30,7 +30,6 @@ RELEASES = {
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-11])
 @pytest.mark.parametrize("name", RELEASES)
 def test_no_smaller_epsilon_is_certified_at_this_delta(name, delta):
-    """The upper end is within delta; one part in 10^12 below it the proven delta is larger."""
     curve = RELEASES[name]().tradeoff()
     epsilon = curve.epsilon(delta=delta).upper
     if epsilon in (0.0, float("inf")):

@@ -21,7 +21,6 @@ def with_corners(*corners):
 
 
 def gaussian(mu, levels):
-    """Phi(mu + z), and the limits at 0 and 1."""
     with np.errstate(invalid="ignore"):
         inside = ndtr(mu + ndtri(levels))
     return np.where(levels <= 0, 0.0, np.where(levels >= 1, 1.0, inside))
@@ -53,7 +52,6 @@ def test_the_nearest_to_pure_privacy(epsilon):
 @tries
 @given(st.floats(0.2, 5))
 def test_the_nearest_to_laplace_noise(scale):
-    """The power of a Laplace pair, in closed form."""
     e, levels = 1 / scale, with_corners(0.5)
     middle = 1 - math.exp(-e) / (4 * np.maximum(levels, 1e-300))
     power = np.where(levels <= 0.5, middle, 1 - math.exp(-e) * (1 - levels))

@@ -80,7 +80,6 @@ SHIFTS = [[(5,), (4, 3), (3, 3, 2)], [(2,), (1, 1)], [(7,), (1, 6), (5, 5), (4, 
     st.fractions(Fraction(1, 2), 300, max_denominator=50),
 )
 def test_the_worst_of_many_ways_is_that_of_each_of_them_asked(first, second, sigma_squared):
-    """Delta, epsilon and power of all are the largest of those of each alternative alone."""
     f = (
         ny.DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=first)
         + ny.DiscreteGaussian(sigma_squared=2 * sigma_squared, sensitivity=second)
@@ -131,7 +130,6 @@ def test_a_pair_whose_second_law_has_outcomes_of_its_own_is_asked():
 
 @pytest.mark.parametrize("ask", [lambda f: f.delta(0.5), lambda f: f.power(0.05)])
 def test_what_another_pair_settles_is_not_asked(ask):
-    """Of four shifts, three far smaller than the other, only the larger is asked for its curve."""
 
     def calls(*shifts):
         pairs = [Composition.of([(DiscreteGaussianLoss(F(100), k), 1)]) for k in shifts]

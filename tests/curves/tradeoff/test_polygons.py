@@ -137,7 +137,6 @@ SMALL = F(1, 10**200)  # of a level, and of a type II error, below which corners
 
 
 def power_at(polygon, level):
-    """The power of a polygon at a level, exactly."""
     for (x0, y0), (x1, y1) in pairwise(polygon):
         if level <= x1:
             return y0 + (y1 - y0) * (level - x0) / (x1 - x0)
@@ -153,7 +152,6 @@ def coordinates():
 
 
 def polygons(side):
-    """Concave polygons above guessing, of floats."""
     corner = st.tuples(coordinates(), coordinates())
     return st.lists(corner, min_size=0, max_size=9).map(lambda c: rounded(hull(c), side))
 
