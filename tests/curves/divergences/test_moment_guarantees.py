@@ -149,7 +149,6 @@ def implied(bounds, order):
 def test_each_order_adds_what_the_parts_imply(one, two, order):
     """A sum allows at any order exactly the sum of what convexity makes of each part's bounds."""
     both = (renyi(one) @ renyi(two)).alternatives[0].bare
-    assert both is not None
     assert both.divergence(order) == implied(one, order) + implied(two, order)
     assert renyi(one).renyi(order).upper >= implied(one, order)
 
@@ -229,13 +228,10 @@ def test_what_losses_spend_is_no_less_than_the_product_of_rho_and_the_order():
 def test_the_largest_ratio_to_the_order_is_a_rho():
     """With a pure epsilon, sup D_a / a is within the rho that is claimed, and near it."""
     bare = renyi({2: "0.1", 8: 3, INF: 40}).alternatives[0].bare
-    assert bare is not None
     ratios = [bare.divergence(a) / a for a in map(Fraction, np.geomspace(1, 1e6, 4000))]
     assert max(ratios) <= bare.rho <= max(ratios) * Fraction(1001, 1000)
     assert ny.pure(2).zcdp().upper >= renyi({2: 1.9, INF: 2}).zcdp().lower
 
-
-# Masses of infinite loss
 
 CASES = [
     ((0, 3, 5, 2), (1, 4, 4, 1)),
@@ -324,9 +320,6 @@ def test_known_losses_enter_by_their_own_divergences():
     assert math.isclose(one.upper, two.upper, rel_tol=1e-9)
 
 
-# Budgets
-
-
 def test_budgets_are_checked_by_their_own_divergences():
     """Each order, the truncated ratio, rho with a mass: certified yes, and no beyond the edge."""
     step = ny.Gaussian(1).subsample(rate=0.01) * 1000
@@ -380,9 +373,6 @@ def test_a_bare_guarantee_is_above_another_only_where_its_bounds_are():
     assert not renyi({2: "0.1"}) >= zcdp(1)
     assert renyi({2: "0.1", INF: 1}) >= zcdp("0.5")
     assert ny.pure(1) >= zcdp("0.5")
-
-
-# Ends and refusals
 
 
 def test_zcdp_implies_no_gdp_and_no_pure_epsilon():

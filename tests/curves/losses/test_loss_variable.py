@@ -233,13 +233,13 @@ def test_moments_of_a_sampled_gaussian_meet_quadrature_in_both_orders(t):
     assert holds(f.inverse().loss.mgf(t), *near(added))
 
 
-def test_moments_of_noise_between_two_laws_hold_those_of_sixty_terms():
+@pytest.mark.parametrize("t", [-2.0, -0.5, 0.5, 2.0])
+def test_moments_of_noise_between_two_laws_hold_those_of_sixty_terms(t):
     n = range(-400, 402)
     mass = [normal((k + mp.mpf(1) / 2) / 3) - normal((k - mp.mpf(1) / 2) / 3) for k in n]
-    for t in (-2.0, -0.5, 0.5, 2.0):
-        pairs = zip(mass[1:], mass, strict=False)
-        truth = mp.fsum(p * (p / q) ** t for p, q in pairs if p > 1e-300 and q > 1e-300)
-        assert holds(ny.RoundedGaussian(3).tradeoff().loss.mgf(t), truth)
+    pairs = zip(mass[1:], mass, strict=False)
+    truth = mp.fsum(p * (p / q) ** t for p, q in pairs if p > 1e-300 and q > 1e-300)
+    assert holds(ny.RoundedGaussian(3).tradeoff().loss.mgf(t), truth, 1e-6)
 
 
 def test_moments_are_endless_only_where_infinite_losses_count():

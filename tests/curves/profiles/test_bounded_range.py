@@ -126,23 +126,18 @@ def test_the_decay_bounds_the_characteristic_function(tilt):
 )
 def test_each_order_has_its_own_worst_range(epsilon, z):
     """K is the largest over t of e^K (the least between -1 and 0), found by a fine search."""
-    a, zz = exact(epsilon), mp.mpf(z)
+    sign = 1 if z > 0 or z < -1 else -1
     with mp.workdps(70):
-        sign = 1 if z > 0 or z < -1 else -1
-        low, high = mp.mpf(0), a
+        low, high = mp.mpf(0), exact(epsilon)
         for _ in range(120):  # e^K is unimodal in t
-            first, last = low + (high - low) * mp.mpf("0.4"), low + (high - low) * mp.mpf("0.6")
-            if sign * two_point_k(a, first, zz) > sign * two_point_k(a, last, zz):
-                high = last
-            else:
-                low = first
-        truth = two_point_k(a, low, zz)
-    loss = BoundedRangeLoss(epsilon)
-    result = loss.log_mgf(np.array([z]))[0]
-    error = loss.mgf_rounding(np.array([z]))[0]
+            places = low + (high - low) * mp.mpf("0.4"), low + (high - low) * mp.mpf("0.6")
+            first, last = (sign * two_point_k(exact(epsilon), t, mp.mpf(z)) for t in places)
+            low, high = (low, places[1]) if first > last else (places[0], high)
+        truth = two_point_k(exact(epsilon), low, mp.mpf(z))
+    loss, at = BoundedRangeLoss(epsilon), np.array([z])
+    result, error = loss.log_mgf(at)[0], loss.mgf_rounding(at)[0]
     assert abs(mp.mpf(float(result)) - truth) <= error + abs(truth) * 1e-15
-    if z > 0:
-        assert result <= z * (z + 1) * loss.rho * (1 + 1e-12) + error
+    assert z <= 0 or result <= z * (z + 1) * loss.rho * (1 + 1e-12) + error
     assert error <= 1e-9 * abs(float(truth)) + 1e-12
 
 

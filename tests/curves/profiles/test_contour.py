@@ -131,7 +131,6 @@ def test_epsilons_of_a_cell_have_one_line_that_suits_them():
     lines = [line_at(losses, epsilon, release=False) for epsilon in np.linspace(4.5, 4.6, 11)]
     assert len(set(map(id, lines))) <= 2
     for line, epsilon in zip(lines, np.linspace(4.5, 4.6, 11), strict=True):
-        assert line is not None
         assert line.width(epsilon) < 1e-9
 
 

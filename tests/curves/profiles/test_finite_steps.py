@@ -146,7 +146,6 @@ def test_the_majorant_is_above_the_transform_and_positive_definite(alpha, count)
 
 def test_what_is_not_listed_of_the_noise_counts():
     values = values_of(_composition("2", 1e-3, 1, removed=True).parts[0][0])
-    assert values is not None
     tilt = np.array([3.0])
     with mpmath.workdps(40):
         law = _law("2", 1e-3, removed=True, least="1e-400")

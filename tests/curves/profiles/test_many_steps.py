@@ -4,7 +4,6 @@ import math
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -66,54 +65,29 @@ def nodes(draw):
     return step, last * draw(st.floats(0.01, 1.0))
 
 
-def rate_of(step):
-    assert isinstance(step.loss, SubsampledGaussianLoss)
-    return step.loss.rate
-
-
-@dataclass(frozen=True)
 class Integrand:
-    """The terms of a step at places of its path, written down once more."""
+    """The terms of a step at places z of its path, written down once more."""
 
-    step: StepNodes
-    z: np.ndarray
+    def __init__(self, step, z):
+        self.step, mu, symmetric = step, step.loss.farthest, step.order == "symmetric"
+        y = z
+        base = -0.5 * math.log(math.tau)
+        if symmetric:  # a path that leaves the kink
+            y = mu / 2 + np.log1p(np.exp(step.grid.bend * z)) / step.grid.bend
+            base = base - np.log1p(np.exp(-step.grid.bend * z))
 
-    @property
-    def bend(self):
-        assert self.step.grid is not None
-        return self.step.grid.bend
+        def log_ratio(y):
+            return np.log1p(step.loss.rate * np.expm1(mu * y - mu * mu / 2))
 
-    @property
-    def place(self):
-        bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.bend * self.z)) / self.bend
-        return bent if self.step.order == "symmetric" else self.z
-
-    def log_ratio(self, y):
-        mu = self.step.loss.farthest
-        return np.log1p(rate_of(self.step) * np.expm1(mu * y - mu * mu / 2))
-
-    @property
-    def loss(self):
-        """The privacy loss, or its size where the order is symmetric."""
-        ratio = self.log_ratio(self.place)
-        return ratio - self.log_ratio(-self.place) if self.step.order == "opposite" else ratio
-
-    @property
-    def log_base(self):
-        y, opposite = self.place, self.step.order == "opposite"
-        base = -y * y / 2 - 0.5 * math.log(math.tau)
-        base = base + (self.log_ratio(-y) if opposite else 0.0)
-        return (
-            base - np.log1p(np.exp(-self.bend * self.z)) if self.step.order == "symmetric" else base
-        )
+        back = log_ratio(-y) if step.order == "opposite" else 0.0
+        self.loss = log_ratio(y) - back  # its size where the order is symmetric
+        self.log_base = base - y * y / 2 + back  # the log density of Q in z
+        self.t = mu * y - mu * mu / 2
 
     def psi(self, level):
-        mu = self.step.loss.farthest
         if level == math.inf:
-            return np.zeros_like(self.z)
-        sharpness = self.step.sharpness
-        assert sharpness is not None
-        x = sharpness * (mu * self.place - mu * mu / 2 - level)
+            return np.zeros_like(self.t)
+        x = self.step.sharpness * (self.t - level)
         x = np.minimum(x.real, 72.0) + 1j * x.imag
         return np.exp(x) * 0.5 * erfc(-x / (3 * math.sqrt(2)))
 
@@ -157,7 +131,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case):
     """The reference is a sum on the real line with a tenth of the step."""
     step, tilt = case
     high = min(step.high, step.loss.farthest**2 * (tilt + 1) + 4)  # t where the loss is largest
-    scale = 1 / max(math.log1p(rate_of(step) * math.expm1(high)), 1e-300)
+    scale = 1 / max(math.log1p(step.loss.rate * math.expm1(high)), 1e-300)
     u = scale * np.arange(12)
     sums = step.line(tilt, u)
     if sums.bracket_error[0] == 1.0:
@@ -171,7 +145,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case):
         below = np.exp(np.real(terms.log_base) - tilt * loss - sums.log_bracket) * h
         exact = exact + below @ np.exp(-1j * np.multiply.outer(loss, u))
         erf = math.erf(step.loss.farthest / math.sqrt(8))
-        exact = exact + (1 - rate_of(step)) * erf * math.exp(-sums.log_bracket)
+        exact = exact + (1 - step.loss.rate) * erf * math.exp(-sums.log_bracket)
     error = np.abs(1 + sums.bracket - exact)
     noise = 1e-11 * (1 + weight @ np.abs(np.multiply.outer(loss, u)))
     assert np.all(error <= sums.bracket_error + noise)
@@ -295,7 +269,6 @@ def test_many_steps_agree_with_one_line(losses, epsilon):
 def test_one_step_agrees_with_its_closed_form(kind, q, mu):
     loss = KINDS[kind](q, mu)
     profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
-    assert exact is not None
     at = q * np.array([0.3, 2.0])
     one, other = profile.log_deltas(at), exact.log_deltas(at)
     assert np.all(one[0] <= other[1] + 1e-11)
@@ -483,7 +456,6 @@ def test_guesses_reach_beyond_the_floats(y):
     profile = LargestStepProfile(steps((rate, mu, 1)))
     epsilon = mu * y - mu * mu / 2 + math.log(rate)
     exact = profile_of_one(SubsampledGaussianLoss(mu, rate, True))
-    assert exact is not None
     known = exact.log_delta(epsilon)
     assert profile._sum.table(known[0]).log_delta(epsilon) == pytest.approx(known[0], rel=1e-2)
     low, high = profile.log_delta(epsilon)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
+import reference as ref
 from neyman.curves import Composition, select
 from neyman.curves.profiles.combination import part_groups
 from neyman.curves.profiles.operation_limits import ExponentProfile
@@ -107,25 +108,20 @@ def law_of_a_sampled_lattice(sigma, rate):
 def test_samples_of_lattice_noise_are_answered_around_the_sum_of_all_outcomes(sigma, rate, steps):
     """A distribution with heavy losses has masses below the floats, times factors above them."""
     f = (ny.DiscreteGaussian(sigma).subsample(rate=rate) * steps).tradeoff()
-    p, q = law_of_a_sampled_lattice(sigma, rate)
-    joint = [p, q]
+    laws = joint = law_of_a_sampled_lattice(sigma, rate)
     for _ in range(steps - 1):
-        joint = [np.multiply.outer(a, b).ravel() for a, b in zip(joint, (p, q), strict=True)]
-    for epsilon in (0.0, 10 * rate, 0.05):
+        joint = [np.multiply.outer(a, b).ravel() for a, b in zip(joint, laws, strict=True)]
+
+    def delta(epsilon):
         t = np.exp(np.longdouble(epsilon))
-        truth = max(float(np.maximum(a - t * b, 0).sum()) for a, b in (joint, joint[::-1]))
-        bound = f.delta(epsilon)
-        assert bound.lower <= truth * (1 + 1e-12) + 1e-17
-        assert bound.upper >= truth * (1 - 1e-12) - 1e-17
-    for delta in (1e-12,):
-        bound = f.epsilon(delta)
-        ends = [np.exp(np.longdouble(e)) for e in (bound.lower * (1 - 1e-9), bound.upper)]
-        least, most = (
-            max(float(np.maximum(a - t * b, 0).sum()) for a, b in (joint, joint[::-1]))
-            for t in ends
-        )
-        assert least >= delta * (1 - 1e-9) or bound.lower == 0
-        assert most <= delta * (1 + 1e-9)
+        return max(float(np.maximum(a - t * b, 0).sum()) for a, b in (joint, joint[::-1]))
+
+    for epsilon in (0.0, 10 * rate, 0.05):
+        truth, bound = delta(epsilon), f.delta(epsilon)
+        assert bound.lower * (1 - 1e-12) - 1e-17 <= truth <= bound.upper * (1 + 1e-12) + 1e-17
+    bound = f.epsilon(1e-12)
+    assert bound.lower == 0 or delta(bound.lower * (1 - 1e-9)) >= 1e-12 * (1 - 1e-9)
+    assert delta(bound.upper) <= 1e-12 * (1 + 1e-9)
 
 
 def test_fixed_size_samples_of_lattice_noise_are_answered():
@@ -139,13 +135,9 @@ def test_exponents_hold_the_curve(name):
     for losses, profile in zip(f.directions, f.profiles, strict=True):
         rough = ExponentProfile(losses)
         for epsilon in (-0.5, 0.0, 0.3, 2.0):
-            ends, around = profile.log_delta(epsilon), rough.log_delta(epsilon)
-            assert around[0] <= ends[1] + 1e-12
-            assert around[1] >= ends[0] - 1e-12
+            assert ref.meet(profile.log_delta(epsilon), rough.log_delta(epsilon), 1e-12)
         for log_level in (-40.0, -3.0, -0.1):
-            ends, around = profile.log_power(log_level), rough.log_power(log_level)
-            assert around[0] <= ends[1] + 1e-12
-            assert around[1] >= ends[0] - 1e-12
+            assert ref.meet(profile.log_power(log_level), rough.log_power(log_level), 1e-12)
 
 
 def test_exponents_that_take_too_many_operations_claim_nothing_from_below():

@@ -4,6 +4,7 @@ import math
 import tracemalloc
 from fractions import Fraction as F
 
+import exact_polygons as cv
 import mpmath as mp
 import pytest
 from hypothesis import given, settings
@@ -293,18 +294,16 @@ def test_an_asymmetric_pair_is_answered_in_its_worse_direction():
     back = {-v: m * mp.exp(-v) for v, m in law.items()}
     loss = FiniteLoss(F(1, 10), (-9, 3), (float(mp.log(mass)), float(mp.log(1 - mass))))
     f = Tradeoff.of([Composition.of([(loss, 3)])])
-    forward, backward = ref.together(law, law, law), ref.together(back, back, back)
+    orders = ref.together(law, law, law), ref.together(back, back, back)
     for level in (1e-3, 0.05, 0.3, 0.8):
-        truth = max(ref.power(forward, level), ref.power(backward, level))
-        power = f.power(level)
-        assert power.lower <= truth * (1 + 1e-14)
-        assert truth <= power.upper * (1 + 1e-14)
-        assert f.symmetric().power(level).upper >= power.lower
-        assert f.inverse().power(level).upper >= power.lower
+        truth, bound = max(ref.power(x, level) for x in orders), f.power(level)
+        assert ref.meet(bound, (truth, truth), 1e-14)
+        assert bound.width < 1e-11
+        assert f.symmetric().power(level).upper >= bound.lower
+        assert f.inverse().power(level).upper >= bound.lower
     for epsilon in (0.0, 0.2, 0.7, 2.0):
-        truth = max(ref.delta(forward, epsilon), ref.delta(backward, epsilon))
-        power = f.delta(epsilon)
-        assert power.lower * (1 - 1e-14) <= truth <= power.upper * (1 + 1e-14)
+        truth = max(ref.delta(x, epsilon) for x in orders)
+        assert ref.meet(f.delta(epsilon), (truth, truth), 1e-14)
 
 
 @pytest.mark.parametrize("count", [1, 2, 50])
@@ -315,18 +314,9 @@ def test_steps_that_reveal_almost_surely_have_their_type_ii_error(share, count):
     f = one.replace([c * count for c in one.directions])
     f = f.part(next(c for c in f.directions if c.infinite > 0.5))  # one order
     # Every sequence without a revealing outcome has the chances (2/3, 1/3) against (1/3, 2/3).
-    masses = [
-        (
-            F(math.comb(count, k) * 2**k, 3**count),
-            F(math.comb(count, k) * 2 ** (count - k), 3**count),
-        )
-        for k in range(count, -1, -1)
-    ]
-    level, power, known = F(1, 7), F(0), F(0)
-    for p, q in masses:
-        part = min((level - known) / q, F(1)) if level > known else F(0)
-        power, known = power + part * p, known + part * q
-    truth = share**count * (1 - power)
-    miss = f(float(level))
+    ways = [F(math.comb(count, k), 3**count) for k in range(count + 1)]
+    p, q = ([w * 2 ** abs(k - n) for k, w in enumerate(ways)] for n in (0, count))
+    truth = share**count * (1 - cv.power(p, q, F(1, 7)))
+    miss = f(float(F(1, 7)))
     assert F(miss.lower) <= truth * (1 + F(1, 10**14)) + F(1, 10**307)
     assert truth * (1 - F(1, 10**14)) <= F(miss.upper)

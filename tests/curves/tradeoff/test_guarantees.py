@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction as F
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import exact_polygons as cv
 import mpmath as mp
@@ -83,9 +83,6 @@ def test_two_profiles_are_those_of_the_two_orders():
     assert one.power(0.25).upper >= f.power(0.25).upper - 1e-12
 
 
-# Probabilistically bounded
-
-
 @st.composite
 def bounded_curves(draw):
     """A convex curve through or above both points of pbdp, and what it was made for."""
@@ -152,9 +149,6 @@ def test_who_is_named_by_epsilon_delta_is_probabilistically_bounded_with_more():
         assert g.power(level).lower <= f.power(level).upper
 
 
-# Mixtures
-
-
 def test_a_seen_mixture_has_the_mean_of_the_deltas():
     parts = [ny.gdp(1), ny.pure(1), (ny.Laplace(3) + ny.Gaussian(2)).tradeoff()]
     weights = [F(1, 2), F(3, 10), F(1, 5)]
@@ -173,22 +167,17 @@ def test_a_seen_mixture_has_the_mean_of_the_deltas():
 @given(cv.curves(2), cv.curves(2), st.integers(1, 9))
 def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, tenths):
     w = F(tenths, 10)
-    (p, q), (p2, q2) = cv.masses(f), cv.masses(g)
     draws = [
         Tradeoff.of(ny.from_points([x for x, _ in h], [y for _, y in h]).alternatives, ordered=True)
         for h in (f, g)
     ]
     observation = mixture([w, 1 - w], draws) ** 2
     hidden = mixture([w, 1 - w], draws, observed=False)
-    pq = (
-        [w * a for a in p] + [(1 - w) * a for a in p2],
-        [w * b for b in q] + [(1 - w) * b for b in q2],
-    )
-    both = cv.times(*pq, 2)
-    size = max(len(p), len(p2))
-    wide = [[*v, *([F(0)] * (size - len(v)))] for v in (p, q, p2, q2)]
+    sides = [*zip(cv.masses(f), cv.masses(g), strict=True)]
+    both = cv.times(*([w * a for a in one] + [(1 - w) * a for a in two] for one, two in sides), 2)
     mixed = [
-        [w * a + (1 - w) * b for a, b in zip(wide[i], wide[i + 2], strict=True)] for i in (0, 1)
+        [w * a + (1 - w) * b for a, b in zip_longest(one, two, fillvalue=F(0))]
+        for one, two in sides
     ]
     for level in (0.003, 0.11, 0.5):
         power = observation.power(level)
@@ -209,13 +198,13 @@ def test_mixtures_that_reveal_all_sometimes_are_leaks():
     assert g.pure().upper == math.inf
 
 
-def test_what_a_hidden_mixture_may_hide_is_not_claimed():
-    f = mixture([0.5, 0.5], [ny.pure(1), ny.pure(2)], observed=False)
-    assert (f.pure().lower, f.pure().upper) == (0, 2)
-    assert f.renyi(2).lower == 0
-    g = mixture([0.5, 0.5], [ny.NonPrivate().tradeoff(), ny.pure(2)], observed=False)
-    assert (g.pure().lower, g.pure().upper) == (0, math.inf)
-    assert (g.renyi(2).lower, g.epsilon(0.01).lower) == (0, 0)
+@pytest.mark.parametrize(
+    ("first", "top"), [(ny.pure(1), 2), (ny.NonPrivate().tradeoff(), math.inf)]
+)
+def test_what_a_hidden_mixture_may_hide_is_not_claimed(first, top):
+    f = mixture([0.5, 0.5], [first, ny.pure(2)], observed=False)
+    assert (f.pure().lower, f.pure().upper) == (0, top)
+    assert (f.renyi(2).lower, f.epsilon(0.01).lower) == (0, 0)
 
 
 def test_mixtures_of_sums_compose():
