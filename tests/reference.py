@@ -213,7 +213,7 @@ def ends(bound: Any) -> tuple[Any, Any]:
 def holds(bound: Any, truth: Any, width: float = 2e-8) -> bool:
     """Whether the interval contains the truth, and is at most so wide, relative to its size."""
     low, high = map(mp.mpf, ends(bound))
-    return low <= truth <= high and high - low <= width * abs(high) + 1e-12
+    return low <= truth <= high and high - low <= width * abs(high) + 1e-9
 
 
 def meet(one: Any, other: Any, slack: float = 0.0) -> bool:

@@ -15,8 +15,6 @@ from cases import CASES, CURVES, DELTAS, EPSILONS
 import neyman as ny
 from neyman.mechanisms import square_root
 
-__all__ = ["ENVIRONMENT", "FILE", "recorded"]
-
 FILE = Path(__file__).with_name("numbers.json")
 
 

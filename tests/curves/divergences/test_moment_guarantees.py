@@ -91,7 +91,6 @@ BOUNDS = [
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 @pytest.mark.parametrize("level", [1e-12, 0.05, 0.5, 0.99])
 def test_given_orders_bound_the_power(bounds, level):
-    """The upper end breaks one of the given bounds and the lower end keeps all, close by."""
     exact = {a if a == INF else mp.mpf(str(a)): mp.mpf(e) for a, e in bounds.items()}
     power = renyi(bounds).power(level)
     assert power.upper >= 1 or worst_given(power.upper * (1 + 1e-11), level, exact) >= 0
@@ -248,7 +247,6 @@ def coins(p, q, y, x):
 
 
 def best_power(p, q, level):
-    """Neyman and Pearson by hand: outcomes by their ratio until the level is used up."""
     pairs = sorted(zip(p, q, strict=True), key=lambda v: v[1] / v[0] if v[0] else mp.inf)
     power, left = mp.mpf(0), mp.mpf(level)
     for a, b in pairs:

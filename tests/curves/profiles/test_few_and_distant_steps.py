@@ -26,7 +26,6 @@ from neyman.curves.profiles.sampled_steps.log_sum_density import (
     convolve,
     density_of_step,
     log_growth,
-    split,
 )
 from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.numerics import question_meter
@@ -128,14 +127,6 @@ def test_a_density_is_within_its_error_of_the_integral_of_mpmath():
         error = float(two.error[two.panel(place)][0])
         assert abs(float(two.log_value(place)[0]) - float(exact)) <= error + 1e-13
         assert error < 1e-8
-
-
-@given(tau=st.floats(-20, 8), r=st.floats(-30, 30))
-def test_a_split_gives_back_its_sum(tau, r):
-    alpha, beta = (float(v[0]) for v in split(np.array([tau]), np.array([r])))
-    both = math.log1p(math.exp(alpha)) + math.log1p(math.exp(beta))
-    assert math.isclose(both, math.log1p(math.exp(tau)), rel_tol=1e-12)
-    assert math.isclose(beta - alpha, r, abs_tol=1e-12 * (1 + abs(tau)))
 
 
 @settings(max_examples=60)

@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from itertools import combinations_with_replacement, pairwise
-from typing import cast
+from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -23,34 +22,17 @@ from neyman.curves.profiles.sampled_steps.finite_steps import (
 )
 from neyman.curves.profiles.sampled_steps.likely_sums import Listing, values_of
 
-Law = list[tuple[mpf, mpf]]
-
 
 def _law(sigma, rate, *, removed, least="1e-60"):
-    """Losses and masses of a step with a shift of 1, by their formulas in 40 digits."""
-    variance, q = mpf(sigma) ** 2, mpf(rate)
-    numbers = range(-int(30 * float(sigma)) - 6, int(30 * float(sigma)) + 8)
-    weights = [mpmath.exp(-(mpf(x) ** 2) / (2 * variance)) for x in numbers]
-    law: Law = []
-    for x, weight in zip(numbers, weights, strict=True):
+    """{loss: mass} of a step with a shift of 1, by its formulas in 40 digits."""
+    variance, q, reach = mpf(sigma) ** 2, mpf(rate), int(30 * float(sigma)) + 7
+    weights = {x: mpmath.exp(-(mpf(x) ** 2) / (2 * variance)) for x in range(-reach, reach + 2)}
+    total, law = mpmath.fsum(weights.values()), {}
+    for x, weight in weights.items():
         ratio = 1 - q + q * mpmath.exp((mpf(x) - mpf(1) / 2) / variance)
-        mass = weight / mpmath.fsum(weights)
-        law.append((mpmath.log(ratio), mass * ratio) if removed else (-mpmath.log(ratio), mass))
-    smallest = mpf(least)
-    return [(loss, p) for loss, p in law if max(p, smallest) == p]
-
-
-def _delta(law, count, epsilon):
-    """The sum over all ways of drawing so many losses."""
-    total = mpf(0)
-    for way in combinations_with_replacement(range(len(law)), count):
-        loss = mpmath.fsum(law[i][0] for i in way)
-        if float(cast(mpf, loss)) > epsilon:
-            ways = math.factorial(count)
-            for i in set(way):
-                ways //= math.factorial(way.count(i))
-            total += ways * mpmath.fprod(law[i][1] for i in way) * -mpmath.expm1(epsilon - loss)
-    return total
+        loss, mass = mpmath.log(ratio), weight / total
+        law[loss if removed else -loss] = mass * ratio if removed else mass
+    return {loss: p for loss, p in law.items() if p >= mpf(least)}
 
 
 def _composition(sigma, rate, steps, *, removed):
@@ -71,7 +53,8 @@ def _composition(sigma, rate, steps, *, removed):
 )
 def test_few_steps_agree_with_all_ways_in_forty_digits(sigma, rate, steps, epsilon, removed):
     with mpmath.workdps(40):
-        truth = float(mpmath.log(_delta(_law(sigma, rate, removed=removed), steps, epsilon)))
+        law = _law(sigma, rate, removed=removed)
+        truth = float(mpmath.log(ref.delta(ref.together(*[law] * steps), epsilon)))
     low, high = select(_composition(sigma, rate, steps, removed=removed)).log_delta(epsilon)
     assert low <= truth + 1e-13 * abs(truth)
     assert truth <= high + 1e-13 * abs(truth)
@@ -90,7 +73,7 @@ def test_few_steps_agree_with_all_ways_in_forty_digits(sigma, rate, steps, epsil
 def test_many_steps_agree_with_a_sum_in_long_double(sigma, rate, steps, epsilon, removed):
     with mpmath.workdps(30):
         law = _law(sigma, rate, removed=removed, least="1e-25")
-    truth = ref.log_on_a_line(*zip(*law, strict=True), steps, epsilon)
+    truth = ref.log_on_a_line([*law], [*law.values()], steps, epsilon)
     low, high = select(_composition(sigma, rate, steps, removed=removed)).log_delta(epsilon)
     assert low - 1e-12 * abs(truth) <= truth <= high + 1e-12 * abs(truth)
     assert high - low < 3e-9
@@ -150,7 +133,7 @@ def test_what_is_not_listed_of_the_noise_counts():
     with mpmath.workdps(40):
         law = _law("2", 1e-3, removed=True, least="1e-400")
         top = mpf(float(values.place[-1])) * (1 + mpf("1e-9"))
-        beyond = float(cast(mpf, mpmath.fsum(p * mpmath.exp(3 * x) for x, p in law if x > top)))
+        beyond = float(mpmath.fsum(p * mpmath.exp(3 * x) for x, p in law.items() if x > top))
     missing = float(values.left_out(tilt, -math.inf, math.inf)[0])
     assert beyond <= missing < 1e-140
 

@@ -34,7 +34,7 @@ from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.many_steps import LIMITS, LargestStepProfile, StepSum
 from neyman.curves.profiles.sampled_steps.real_sums import RealSums
 from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
-from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
+from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.numerics.array_cache import CACHE
 from random_laws import examples
 
@@ -405,10 +405,6 @@ def test_many_rare_fixed_size_steps_give_no_warning():
     assert 0 <= bound.lower <= bound.upper <= 1e-5
 
 
-def test_log_sum_of_nothing_is_minus_infinity():
-    assert log_sum(np.full((2, 3), -math.inf)).tolist() == [-math.inf, -math.inf]
-
-
 @pytest.mark.parametrize("log_level", [-300.0, -2048.0, -1e5])
 def test_a_level_far_below_all_powers_is_answered(log_level):
     """The search for the threshold stops before floats stand still at the largest loss."""
@@ -528,14 +524,3 @@ def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.3, 1 / 3, 0.7])
-def test_the_largest_loss_of_additions_is_rounded_up(rate):
-    """A place just below it has a probability beyond it, and none is called impossible."""
-    for count in (1, 3, 7):
-        step = SubsampledGaussianLoss(1.0, rate, False)
-        losses = Composition.of([(step, count)])
-        profile = LargestStepProfile(losses)
-        assert profile._supremum >= losses.supremum
-        assert math.nextafter(profile._supremum, 0) < losses.supremum

@@ -50,10 +50,6 @@ def test_epsilon_answers_below_the_smallest_float():
     assert epsilon.width < 1e-9
 
 
-def test_a_tiny_gaussian_keeps_a_useful_width():
-    assert ny.Gaussian(10**9).tradeoff().delta(0.0).width < 1e-6 * 4e-10
-
-
 @pytest.mark.parametrize("scale", ["0.01", "0.3", "1", "3", "7", "1000"])
 def test_laplace_contains_its_three_pieces(scale):
     f, a = ny.Laplace(F(scale)).tradeoff(), 1 / ref.exact(F(scale))

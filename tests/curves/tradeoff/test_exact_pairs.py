@@ -15,31 +15,24 @@ import reference as ref
 from neyman import Tradeoff
 from neyman.curves import Composition, FiniteLoss
 
+R, L = ny.RandomizedResponse, ny.DiscreteLaplace
 CASES = {
-    "one response": (ny.RandomizedResponse(F(1, 3)), lambda: ref.response(F(1, 3))),
-    "responses of 5": (
-        ny.RandomizedResponse(F(1, 2), 5) * 4,
-        lambda: ref.together(*[ref.response(F(1, 2), 5)] * 4),
-    ),
+    "one response": (R(F(1, 3)), [ref.response(F(1, 3))]),
+    "responses of 5": (R(F(1, 2), 5) * 4, [ref.response(F(1, 2), 5)] * 4),
     "response and geometric": (
-        ny.RandomizedResponse(F("0.3"), 3) * 2 + ny.DiscreteLaplace(F(10, 3), 3) * 3,
-        lambda: ref.together(
-            *[ref.response(F("0.3"), 3)] * 2, *[ref.discrete_laplace(F(10, 3), 3)] * 3
-        ),
+        R(F("0.3"), 3) * 2 + L(F(10, 3), 3) * 3,
+        [ref.response(F("0.3"), 3)] * 2 + [ref.discrete_laplace(F(10, 3), 3)] * 3,
     ),
-    "steep geometric": (ny.DiscreteLaplace(F(1, 10), 2), lambda: ref.discrete_laplace(F(1, 10), 2)),
-    "17 responses": (
-        ny.RandomizedResponse(2) * 17,
-        lambda: ref.together(*[ref.response(F(2))] * 17),
-    ),
+    "steep geometric": (L(F(1, 10), 2), [ref.discrete_laplace(F(1, 10), 2)]),
+    "17 responses": (R(2) * 17, [ref.response(F(2))] * 17),
 }
 LEVELS = [1e-300, 1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15]
 
 
 @pytest.fixture(scope="module", params=list(CASES))
 def case(request):
-    mechanism, law = CASES[request.param]
-    return mechanism.tradeoff(), law()
+    mechanism, laws = CASES[request.param]
+    return mechanism.tradeoff(), ref.together(*laws)
 
 
 def test_delta_of_a_finite_pair_contains_the_enumerated_value(case):
@@ -197,7 +190,8 @@ def test_renyi_of_many_small_losses_counts_the_rounding_of_each(epsilon, count):
     one = ref.response(F(epsilon))
     f = (ny.RandomizedResponse(F(epsilon)) * count).tradeoff()
     for order in (1, 1.001, 2, 8):
-        assert ref.holds(f.renyi(order), count * ref.renyi(one, order)), order
+        width = 1e-4 if count < 10**9 else 1.0
+        assert ref.holds(f.renyi(order), count * ref.renyi(one, order), width), order
 
 
 @pytest.mark.parametrize("count", [1000, 10**5, 10**6])

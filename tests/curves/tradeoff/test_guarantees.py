@@ -175,10 +175,8 @@ def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, 
     hidden = mixture([w, 1 - w], draws, observed=False)
     sides = [*zip(cv.masses(f), cv.masses(g), strict=True)]
     both = cv.times(*([w * a for a in one] + [(1 - w) * a for a in two] for one, two in sides), 2)
-    mixed = [
-        [w * a + (1 - w) * b for a, b in zip_longest(one, two, fillvalue=F(0))]
-        for one, two in sides
-    ]
+    pairs = [zip_longest(one, two, fillvalue=F(0)) for one, two in sides]
+    mixed = [[w * a + (1 - w) * b for a, b in pair] for pair in pairs]
     for level in (0.003, 0.11, 0.5):
         power = observation.power(level)
         assert ref.holds(power, ref.exact(cv.power(*both, F(level))), 1e-4)
@@ -198,9 +196,10 @@ def test_mixtures_that_reveal_all_sometimes_are_leaks():
     assert g.pure().upper == math.inf
 
 
-@pytest.mark.parametrize(
-    ("first", "top"), [(ny.pure(1), 2), (ny.NonPrivate().tradeoff(), math.inf)]
-)
+NOTHING = ny.NonPrivate().tradeoff()
+
+
+@pytest.mark.parametrize(("first", "top"), [(ny.pure(1), 2), (NOTHING, math.inf)])
 def test_what_a_hidden_mixture_may_hide_is_not_claimed(first, top):
     f = mixture([0.5, 0.5], [first, ny.pure(2)], observed=False)
     assert (f.pure().lower, f.pure().upper) == (0, top)

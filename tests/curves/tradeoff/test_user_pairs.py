@@ -168,26 +168,16 @@ def test_a_law_without_a_proof_for_smaller_shifts_is_an_estimate_that_meets_no_b
 
 
 def test_the_statements_follow_the_curve_through_all_that_is_made_of_it():
-    said = LOGISTIC.statements
-    noise = Noise(2)
-    f = noise.tradeoff()
-    curves = [
-        f,
-        f**3,
-        f @ ny.gdp(1),
-        f.symmetric() @ ny.pure(1),
-        f.group(2),
-        f.inverse(),
-        ny.mixture([0.5, 0.5], [f, ny.gdp(1)]),
-        noise.subsample(rate=0.1).tradeoff(),
-        (noise * 2 + ny.Laplace(1)).tradeoff(),
-        (Choice(((0.5, noise), (0.5, ny.Gaussian(1)))) * 3).tradeoff(),
-    ]
+    said, noise = LOGISTIC.statements, Noise(2)
+    f, half = noise.tradeoff(), Choice(((0.5, noise), (0.5, ny.Gaussian(1))))
+    curves = [f, f**3, f @ ny.gdp(1), f.symmetric() @ ny.pure(1), f.group(2), f.inverse()]
+    made = [noise.subsample(rate=0.1), noise * 2 + ny.Laplace(1), half * 3]
+    curves += [ny.mixture([0.5, 0.5], [f, ny.gdp(1)]), *(m.tradeoff() for m in made)]
     for curve in curves:
         assert curve.statements == said, curve
         assert not curve.sources
-    assert all(text in repr(f) for text in said[:1])
-    assert "5 statements" in f.delta(0.1).method or "4 statements" in f.delta(0.1).method
+    assert said[0] in repr(f)
+    assert any(f"{k} statements" in f.delta(0.1).method for k in (4, 5))
     assert noise.to_dict()["statements"] == list(said)
 
 
