@@ -58,7 +58,6 @@ def _ends(bound):
 
 
 def answers(expression):
-    """What a curve or a mechanism answers."""
     subject = eval(expression, {"ny": ny, "F": Fraction, "square_root": square_root})
     by_key: dict[str, str] = {}
     if isinstance(subject, ny.Mechanism):

@@ -67,7 +67,6 @@ def test_convolution_stays_within_its_stated_error_of_exact_arithmetic(a, b, n):
 
 
 def test_many_terms_are_convolved_with_few_roundings():
-    """Of 700 terms, each entry is within the stated error of a sum of fractions."""
     rng = np.random.default_rng(7)
     weights = [rng.random(700) ** 9, rng.random(900) ** 9]
     result = convolve(*(atoms(w) for w in weights))
@@ -280,7 +279,6 @@ def test_small_products_are_not_shared_among_threads():
 
 
 def test_waves_and_series_are_their_sums():
-    """Waves that are multiplied rather than computed err by no more than is said."""
     rng = np.random.default_rng(5)
     place, weight = rng.normal(size=40), rng.random(40) / 40
     u = 0.37 * np.arange(5000)

@@ -373,10 +373,9 @@ def test_a_bare_guarantee_is_above_another_only_where_its_bounds_are():
     assert ny.pure(1) >= zcdp("0.5")
 
 
-def test_zcdp_implies_no_gdp_and_no_pure_epsilon():
-    assert zcdp(1).gdp().upper == INF
-    assert zcdp(1).pure().upper == INF
-    assert renyi({2: 1}).gdp().lower == INF
+def test_zcdp_implies_no_gdp_and_no_pure_epsilon_and_a_bound_of_0_perfect_privacy():
+    assert zcdp(1).gdp().upper == zcdp(1).pure().upper == renyi({2: 1}).gdp().lower == INF
+    assert renyi({2: 0, 3: 1}) == tcdp(0, 5) == ny.perfect()
 
 
 @pytest.mark.parametrize("rho", [10**6, "1e-12"])
@@ -398,10 +397,6 @@ def test_ends_of_the_range_have_answers(bare):
     assert bare.power(0).upper == 0
     assert bare.power(0.5).upper >= 0.5
     assert bare.log_delta(600).upper <= 0
-
-
-def test_equal_laws_and_an_order_of_infinity_alone():
-    assert renyi({2: 0, 3: 1}) == tcdp(0, 5) == ny.perfect()
 
 
 @pytest.mark.parametrize("curve", [ny.zcdp(1), ny.zcdp("0.125", delta=1e-6), ny.renyi({2: 0.1})])

@@ -64,7 +64,6 @@ def test_one_release_of_a_mixture_has_the_delta_of_its_best_test(c, zero, q, eps
 
 
 def test_two_releases_of_a_mixture_have_the_delta_of_the_integral():
-    """delta of two is the mean of one's delta at epsilon less the other's loss."""
     c, p, sigma = [0.0, 0.6, 1.5], [0.6, 0.3, 0.1], 1.0
     f = (GaussianMixture(sigma, c, p) * 2).tradeoff()
     for epsilon in (0.5,):

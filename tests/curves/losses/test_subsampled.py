@@ -202,28 +202,27 @@ def test_several_steps_of_a_finite_loss_contain_the_truth(loss, law):
 
 
 def test_infinite_mass_goes_through_with_the_rate():
+    """What reveals all with probability 1/10 does so with q/10, and never when it was added."""
     pair = FiniteLoss(Fraction(1), (0,), (math.log(0.9),), 0.1, 0.1)
     removed, added = SubsampledLoss(pair, 0.25, True), SubsampledLoss(pair, 0.25, False)
     assert math.isclose(removed.infinite, 0.025, rel_tol=1e-15)
     assert added.infinite == 0
     # Outcomes of Q alone: the mixture has 3/4 of their mass, Q all of it.
     assert math.isclose(added.supremum, -math.log(0.75), rel_tol=1e-14)
-    assert math.isclose(math.exp(removed.log_mgf(np.zeros(1))[0]), 0.975, rel_tol=1e-14)
-    assert math.isclose(math.exp(added.log_mgf(np.zeros(1))[0]), 1.0, rel_tol=1e-14)
-    both = FixedSizeLoss(pair, 0.25)
-    assert math.isclose(math.exp(both.log_mgf(np.zeros(1))[0]), 0.975, rel_tol=1e-14)
+    for loss, mass in ((removed, 0.975), (added, 1.0), (FixedSizeLoss(pair, 0.25), 0.975)):
+        assert math.isclose(math.exp(loss.log_mgf(np.zeros(1))[0]), mass, rel_tol=1e-14)
 
 
 def test_what_hides_nothing_is_seen_with_the_rate():
     """P and Q disjoint: the mixture gives itself away with probability q, else loses log(1 - q)."""
-    loss = SubsampledLoss(NonPrivateLoss(), 0.25, True)
-    assert loss.infinite == 0.25
-    dots = loss.dots(0.0, 1.0)
-    assert np.allclose(dots.loss, [math.log(0.75)], rtol=1e-14)
-    assert np.allclose(dots.weight * math.exp(dots.log_scale), [0.75], rtol=1e-14)
-    fixed = FixedSizeLoss(NonPrivateLoss(), 0.25).dots(0.0, 1.0)
-    assert np.allclose(fixed.loss, [0.0], rtol=0, atol=1e-15)
-    assert np.allclose(fixed.weight * math.exp(fixed.log_scale), [0.75], rtol=1e-14)
+    all_ = NonPrivateLoss()
+    for loss, place in (
+        (SubsampledLoss(all_, 0.25, True), math.log(0.75)), (FixedSizeLoss(all_, 0.25), 0.0)
+    ):  # fmt: skip
+        dots = loss.dots(0.0, 1.0)
+        assert loss.infinite == 0.25
+        assert np.allclose(dots.loss, [place], rtol=1e-14, atol=1e-15)
+        assert np.allclose(dots.weight * math.exp(dots.log_scale), [0.75], rtol=1e-14)
 
 
 @pytest.mark.parametrize("z", [1.0, 12.0, 40.0])
@@ -301,7 +300,6 @@ def test_the_two_sides_of_a_grid_surround_the_sum():
 
 @pytest.mark.parametrize("epsilon", [-0.6, -0.02, 0.0, 0.01, 0.4])
 def test_one_step_is_the_closed_form(epsilon):
-    """Delta of the mixture from that of the Laplace pair, in both orders and for their hull."""
     e, q = mp.mpf(epsilon), mp.mpf(0.125)
 
     def laplace(x):

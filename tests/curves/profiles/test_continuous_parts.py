@@ -37,12 +37,6 @@ from neyman.curves.profiles.contour.continuous_parts import (
 from random_laws import examples
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]
-EQUAL_LOSSES = {
-    "shape": st.sampled_from(SHAPES),
-    "epsilon": st.floats(0.1, 3.0),
-    "log_rate": st.floats(-6, -0.5),
-    "count": st.integers(2, 45),
-}
 
 
 def loss_of(shape, epsilon, rate):
@@ -130,7 +124,14 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(epsilon, rate, 
 
 
 @settings(max_examples=examples(24))
-@given(**EQUAL_LOSSES, share=st.floats(-0.9, 0.99), level=st.floats(-20, -0.01))
+@given(
+    shape=st.sampled_from(SHAPES),
+    epsilon=st.floats(0.1, 3.0),
+    log_rate=st.floats(-6, -0.5),
+    count=st.integers(2, 45),
+    share=st.floats(-0.9, 0.99),
+    level=st.floats(-20, -0.01),
+)
 def test_a_delta_and_a_power_meet_those_of_a_grid(shape, epsilon, log_rate, count, share, level):
     """The grid moves all atoms and knows nothing of rays."""
     losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])

@@ -135,9 +135,16 @@ def test_exponents_hold_the_curve(name):
     for losses, profile in zip(f.directions, f.profiles, strict=True):
         rough = ExponentProfile(losses)
         for epsilon in (-0.5, 0.0, 0.3, 2.0):
-            assert ref.meet(profile.log_delta(epsilon), rough.log_delta(epsilon), 1e-12)
+            ends, around = profile.log_delta(epsilon), rough.log_delta(epsilon)
+            assert ref.meet(ends, around, 1e-12)
+            assert epsilon > 1 or around[1] - ends[1] < 1.5
         for log_level in (-40.0, -3.0, -0.1):
-            assert ref.meet(profile.log_power(log_level), rough.log_power(log_level), 1e-12)
+            ends, around = profile.log_power(log_level), rough.log_power(log_level)
+            assert ref.meet(ends, around, 1e-12)
+            assert around[1] - ends[1] < 4
+    much = ExponentProfile(ny.gdp(9).alternatives[0])
+    assert much.log_delta(5.0)[0] > -0.01
+    assert much.log_power(-3.0)[0] > -1e-9
 
 
 def test_exponents_that_take_too_many_operations_claim_nothing_from_below():
@@ -161,6 +168,7 @@ def test_like_parts_in_groups_hold_the_sum_between(groups):
             below, middle, above = (select(c).log_delta(epsilon) for c in (low, losses, high))
             assert below[0] <= middle[1] + 1e-9
             assert above[1] >= middle[0] - 1e-9
+            assert above[1] - below[0] < (5 if epsilon < 1 else 50) / groups
 
 
 def test_all_ways_of_a_sum_are_listed_in_order():

@@ -271,6 +271,17 @@ def test_a_quick_bound_of_a_power_is_above_the_power(losses, log_level):
     assert most >= select(losses).log_power(log_level)[0]
 
 
+@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[6]], ids=repr)
+def test_a_quick_bound_is_not_far_above(mechanism):
+    for losses in mechanism.losses():
+        quick, profile = contour_profile(losses), select(losses)
+        for epsilon in (0.5, 1.0, 3.0):
+            assert quick.log_delta_above(epsilon) < profile.log_delta(epsilon)[0] + 4
+        for log_level in (-20.0, -3.0):
+            most = quick.log_powers_above(np.array([log_level]))[0]
+            assert most < profile.log_power(log_level)[0] + 1
+
+
 def test_a_mass_of_infinite_loss_has_no_quick_bound():
     """K leaves such a mass out, so nothing is claimed."""
     sampled, _ = SUMS[0].parts[0]

@@ -206,7 +206,6 @@ def test_a_tiny_probabilistic_delta_is_not_called_zero():
     ],
 )
 def test_far_and_few_is_answered_in_little_memory(ask):
-    """Rare large losses, huge orders and tiny deltas give an interval and no memory error."""
     tracemalloc.start()
     try:
         bound = ask()
@@ -259,7 +258,6 @@ def test_humps_far_apart_are_both_kept_or_the_higher_one():
 
 
 def test_an_estimate_certifies_nothing():
-    """What others state is not compared as if it were proven here."""
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     reference = from_pld(pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2), 1e-2)
     assert isinstance(reference, Tradeoff)

@@ -42,7 +42,6 @@ def agrees(nearest, levels, power, grid=5e-5):
 @tries
 @given(st.floats(0.1, 6))
 def test_the_nearest_to_pure_privacy(epsilon):
-    """p = min(e^eps a, 1 - e^-eps (1 - a)), the better of the two lines."""
     odds = math.exp(epsilon)
     levels = with_corners(1 / (1 + odds))
     power = np.minimum(odds * levels, 1 - (1 - levels) / odds)

@@ -116,3 +116,19 @@ def test_what_another_pair_settles_is_not_asked(ask):
         return min(function_calls(lambda: ask(Tradeoff.of(pairs))) for _ in range(2))
 
     assert calls(1, 9, 2, 3) < 2.2 * calls(9)
+
+
+def test_no_decision_is_made_where_the_truth_is_between_the_ends():
+    """Four choices of range 1: two-point mechanisms below, an envelope above."""
+    mechanism, better = ny.ExponentialMechanism(1) * 4, ny.ExponentialMechanism("0.98") * 4
+    f = mechanism.tradeoff()
+    for make, bound in (
+        (lambda x: ny.approximate(1, x), f.delta(1)),
+        (ny.gdp, f.gdp()),
+        (lambda x: ny.at_most(power=x, level=0.05), f.power(0.05)),
+    ):
+        assert bound.lower * 1.1 < bound.upper < bound.lower * 1.4
+        assert not make(math.sqrt(bound.lower * bound.upper)).admits(mechanism)
+        assert make(bound.upper * 1.001).admits(mechanism)
+    middle = ny.approximate(1, math.sqrt(f.delta(1).lower * f.delta(1).upper))
+    assert ny.compare(f, middle) == ny.compare(better.tradeoff(), f) == "undecided"

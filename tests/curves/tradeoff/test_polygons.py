@@ -3,6 +3,7 @@
 from fractions import Fraction as F
 from itertools import pairwise
 
+import exact_polygons as cv
 import mpmath as mp
 import pytest
 from hypothesis import given, settings
@@ -86,15 +87,8 @@ def test_one_test_after_another_is_the_composition_of_powers():
     b = ((F(0), F(0)), (F(1, 5), F(3, 5)), (F(4, 5), F(1)), (F(1), F(1)))
     result = after(a, b)
     for level in (F(0), F(1, 50), F(1, 4), F(3, 5), F(1)):
-        assert at(result, level) == at(b, at(a, level))
+        assert cv.value(result, level) == cv.value(b, cv.value(a, level))
     assert mirrored(mirrored(b)) == b
-
-
-def at(polygon, x):
-    for (x0, y0), (x1, y1) in pairwise(polygon):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    raise AssertionError
 
 
 @pytest.mark.parametrize("epsilon", [F(0), F(1), F(-7, 3), F(1, 10**9), F(900), F(-900)])
@@ -136,13 +130,6 @@ NEAR = F(1, 10**12)  # relative
 SMALL = F(1, 10**200)  # of a level, and of a type II error, below which corners move farther
 
 
-def power_at(polygon, level):
-    for (x0, y0), (x1, y1) in pairwise(polygon):
-        if level <= x1:
-            return y0 + (y1 - y0) * (level - x0) / (x1 - x0)
-    raise AssertionError(level)
-
-
 def coordinates():
     """Numbers in [0, 1], some of them very near an end."""
     near = st.floats(1e-210, 0.5).map(F)
@@ -160,9 +147,9 @@ def polygons(side):
 @settings(max_examples=examples(600))
 def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(first, second):
     exact, below = after(first, second), after_rounded(first, second, -1)
-    assert all(power <= power_at(exact, level) for level, power in below)
+    assert all(power <= cv.value(exact, level) for level, power in below)
     for level, power in exact:
-        least = power_at(below, level)
+        least = cv.value(below, level)
         if SMALL < level < 1 and power > SMALL and 1 - power > SMALL:
             miss = 1 - power + power * NEAR
             assert least >= power * (1 - NEAR) or 1 - least <= miss * (1 + NEAR)
@@ -172,10 +159,10 @@ def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(
 @settings(max_examples=examples(600))
 def test_a_test_after_another_rounded_up_lies_above_the_exact_one_and_near_it(first, second):
     exact, above = after(first, second), after_rounded(first, second, 1)
-    assert all(power_at(above, level) >= power for level, power in exact)
+    assert all(cv.value(above, level) >= power for level, power in exact)
     for level, power in exact:
         if SMALL < level < 1 and power > SMALL and 1 - power > SMALL:
-            assert power_at(above, level) <= power * (1 + NEAR) + SMALL
+            assert cv.value(above, level) <= power * (1 + NEAR) + SMALL
 
 
 @given(polygons(1), st.sampled_from([-1, 1]))
@@ -184,9 +171,9 @@ def test_a_polygon_with_fewer_corners_stays_on_its_side(polygon, side):
     fewer = thinned(polygon, side)
     assert len(fewer) <= len(polygon)
     if side > 0:
-        assert all(power_at(fewer, level) >= power for level, power in polygon)
+        assert all(cv.value(fewer, level) >= power for level, power in polygon)
     else:
-        assert all(power <= power_at(polygon, level) for level, power in fewer)
+        assert all(power <= cv.value(polygon, level) for level, power in fewer)
 
 
 def test_fewer_lines_around_a_smooth_curve_stay_close():
@@ -195,5 +182,5 @@ def test_fewer_lines_around_a_smooth_curve_stay_close():
     curve = rounded(hull((x * x, 2 * x - x * x) for x in places), 1)
     fewer = thinned(curve, 1)
     assert len(fewer) < 0.51 * len(curve)
-    gaps = [power_at(fewer, level) - power for level, power in curve]
+    gaps = [cv.value(fewer, level) - power for level, power in curve]
     assert 0 <= min(gaps) <= max(gaps) < F(2, 10**6)

@@ -142,7 +142,6 @@ def test_discrete_laplace_masses_are_those_of_the_mechanism(shift):
 
 
 def test_all_shifts_of_student_noise_are_covered_and_cost_little():
-    """Every shift is below, and the full one is nearly reached."""
     f = Noise(3, 1.0).tradeoff()
     assert len(f.alternatives) == 40
     for epsilon in (0.0, 0.5, 1.0):
