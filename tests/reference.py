@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 
 mp.mp.dps = 60
 Law = dict[Any, Any]
@@ -153,11 +154,69 @@ def gaussian_miss(shift: Any, level: float) -> Any:
     return mp.erfc((z + mp.mpf(shift)) / mp.sqrt(2)) / 2
 
 
+def sampled_delta(shift: Any, rate: Any, epsilon: Any, removed: bool) -> Any:
+    """One Gaussian step on a Poisson sample, in either order, at any epsilon."""
+    m, q, t = mp.mpf(shift), mp.mpf(rate), mp.exp(mp.mpf(epsilon))
+    ratio = t if removed else 1 / t
+    if ratio <= 1 - q:
+        return 1 - t if removed else mp.mpf(0)
+    y, side = mp.log((ratio - 1 + q) / q) / m + m / 2, -1 if removed else 1
+    plain = mp.ncdf(side * y)
+    mixed = (1 - q) * plain + q * mp.ncdf(side * (y - m))
+    return mixed - t * plain if removed else plain - t * mixed
+
+
+def sampled_law(shift: float, rate: float, removed: bool) -> tuple[Any, Any]:
+    """Losses and P-masses of a sampled Gaussian step, at the nodes of a trapezoid sum over y."""
+    m, q = np.longdouble(shift), np.longdouble(rate)
+    y = np.arange(-15, 45, np.longdouble(0.1))
+    log_r = np.log1p(q * np.expm1(m * y - m * m / 2))
+    mass = np.exp(-y * y / 2 + (log_r if removed else 0)) * np.longdouble(0.1)
+    return (log_r if removed else -log_r), mass / np.sqrt(2 * np.arccos(np.longdouble(-1)))
+
+
+def log_on_a_line(loss: Any, mass: Any, count: int, x: float, tail: bool = False) -> float:
+    """log delta(x), or log P(L > x), of a sum of ``count`` losses: inversion in long doubles.
+
+    The integral of e^{K(z) - z x} / (z (z + 1)), or / z, over the line through its saddle.
+    """
+    loss, mass = (np.array([np.longdouble(str(v)) for v in side]) for side in (loss, mass))
+
+    def exponent(z: Any) -> Any:
+        k = np.log1p(np.expm1(np.multiply.outer(z, loss)) @ mass)
+        return count * k - z * x - np.log(z) - (0 if tail else np.log1p(z))
+
+    grid = np.geomspace(np.longdouble(1e-3), 1e3, 400)
+    with np.errstate(all="ignore"):
+        c = grid[np.nanargmin(exponent(grid))]
+    h, top, total = c / 40, exponent(c), -0.5
+    for first in range(0, 40_000, 250):
+        terms = np.exp(exponent(c + 1j * h * np.arange(first, first + 250)) - top).real
+        total += terms.sum()
+        if np.abs(terms).max() < 1e-17:
+            break
+    else:
+        raise AssertionError("the line is too short")
+    total *= h / np.arccos(np.longdouble(-1))
+    return float(np.log(total) + top)
+
+
 def mixed_delta(law: Law, shift: Any, epsilon: float) -> Any:
     """A Gaussian pair beside a finite one: the mean of the Gaussian's delta at epsilon - loss."""
     return mp.fsum(p * gaussian_delta(shift, mp.mpf(epsilon) - v) for v, p in law.items())
 
 
-def holds(bound: Any, truth: Any) -> bool:
-    """Whether the interval contains the truth."""
-    return mp.mpf(bound.lower) <= truth <= mp.mpf(bound.upper)
+def ends(bound: Any) -> tuple[Any, Any]:
+    return (bound.lower, bound.upper) if hasattr(bound, "lower") else bound
+
+
+def holds(bound: Any, truth: Any, width: float = 2e-8) -> bool:
+    """Whether the interval contains the truth, and is at most so wide, relative to its size."""
+    low, high = map(mp.mpf, ends(bound))
+    return low <= truth <= high and high - low <= width * abs(high) + 1e-9
+
+
+def meet(one: Any, other: Any, slack: float = 0.0) -> bool:
+    """Whether two intervals have a number in common."""
+    (low, high), (below, above) = ends(one), ends(other)
+    return low <= above + slack and below <= high + slack

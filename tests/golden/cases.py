@@ -4,10 +4,6 @@ Every expression is Python text over ``ny`` and ``F`` (Fraction), so that it nam
 call.
 """
 
-from __future__ import annotations
-
-__all__ = ["CASES", "CURVES", "DELTAS", "EPSILONS"]
-
 DELTAS = (1e-6,)
 EPSILONS = (0.0, 0.5, 3.0)
 

@@ -1,7 +1,5 @@
 """Compute the golden record: every certified number of the cases, bit by bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -9,7 +7,6 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy
@@ -17,8 +14,6 @@ from cases import CASES, CURVES, DELTAS, EPSILONS
 
 import neyman as ny
 from neyman.mechanisms import square_root
-
-__all__ = ["ENVIRONMENT", "FILE", "recorded"]
 
 FILE = Path(__file__).with_name("numbers.json")
 
@@ -32,7 +27,7 @@ ENVIRONMENT = {
 """What can move the last bits of a number: other builds sum in another order."""
 
 
-def baseline() -> dict[str, str]:
+def baseline():
     """Return the environment in which libraries use what every x86-64 processor has, and no more.
 
     They pick their loops by the processor, and other loops sum in another order. With this one
@@ -48,7 +43,7 @@ def baseline() -> dict[str, str]:
     }
 
 
-def recorded() -> dict[str, dict[str, str]]:
+def recorded():
     """Return every case's answers, from a process in that environment."""
     command = [sys.executable, __file__]
     done = subprocess.run(command, env=baseline(), capture_output=True, text=True, check=False)
@@ -57,13 +52,12 @@ def recorded() -> dict[str, dict[str, str]]:
     return json.loads(done.stdout)
 
 
-def _ends(bound: Any) -> str:
+def _ends(bound):
     """Both ends as hexadecimal floats, and the method."""
     return f"{bound.lower.hex()} {bound.upper.hex()} {bound.method}"
 
 
-def answers(expression: str) -> dict[str, str]:
-    """What a curve or a mechanism answers."""
+def answers(expression):
     subject = eval(expression, {"ny": ny, "F": Fraction, "square_root": square_root})
     by_key: dict[str, str] = {}
     if isinstance(subject, ny.Mechanism):
@@ -81,7 +75,7 @@ def answers(expression: str) -> dict[str, str]:
     return by_key
 
 
-def _is_number(rho: Any) -> bool:
+def _is_number(rho):
     try:
         rho()
     except ValueError:

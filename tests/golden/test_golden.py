@@ -4,8 +4,6 @@ A change of the code that changes no number leaves the file as it is. A change t
 number rewrites the file (``make record-golden``), and its commit says why.
 """
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -41,7 +39,7 @@ def test_numbers_are_those_of_the_golden_file(expression, numbers):
             assert one == other or close(one, other, relative), question
 
 
-def close(one: str, other: str, relative: float) -> bool:
+def close(one, other, relative):
     """Return True if two hexadecimal floats are equal but for the rounding of another build."""
     if "0x" not in one or "0x" not in other:
         return False

@@ -5,8 +5,6 @@ a fixed number for each call of a function. CI asks the same sample in each run;
 ``NEYMAN_QUESTIONS=all``, or each n-th of them: ``NEYMAN_QUESTIONS=n``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import contextmanager, suppress
@@ -106,35 +104,24 @@ ASKED = [
 
 
 COLUMNS = {"sex": {"keys": ["f", "m"]}, "pay": {"integer": True}, "age": {"integer": True}}
+QUARTILES = {"measure": "quantiles", "column": "age", "quantiles": [0.25, 0.5, 0.75]}
 QUERIES = {
     "count": {"measure": "count"},
     "sum": {"measure": "sum", "column": "pay", "clip": [0, 5]},
     "mean": {"measure": "mean", "column": "pay", "clip": [0, 900], "by": ["sex"]},
     "searched": {"measure": "mean", "column": "pay", "clip": "discover"},
-    "bins": {
-        "measure": "quantiles",
-        "column": "age",
-        "edges": [0, 30, 60, 120],
-        "quantiles": [0.25, 0.5, 0.75],
-    },
-    "drawn": {
-        "measure": "quantiles",
-        "column": "age",
-        "clip": [0, 120],
-        "method": "inverse-sensitivity",
-        "quantiles": [0.25, 0.5, 0.75],
-    },
+    "bins": QUARTILES | {"edges": [0, 30, 60, 120]},
+    "drawn": QUARTILES | {"clip": [0, 120], "method": "inverse-sensitivity"},
 }
-POWER, GDP, ZCDP = {"power": 0.25, "level": 0.05}, {"gdp": 0.5}, {"zcdp": 10}
-PLANS = [
+POWER = {"power": 0.25, "level": 0.05}
+PLANS = [  # the noise, the relation, the budget, and the queries of plans that once took long
     ("rounded-gaussian", "add-remove", {"zcdp": 1}, ["count"]),
     ("rounded-gaussian", "replace-one", POWER, ["sum"]),
-    ("rounded-gaussian", "replace-one", ZCDP, ["searched"]),
+    ("rounded-gaussian", "replace-one", {"zcdp": 10}, ["searched"]),
     ("rounded-gaussian", "replace-one", POWER, ["count", "mean", "sum", "bins", "drawn"]),
     ("discrete-gaussian", "replace-one", POWER, ["drawn"]),
-    ("discrete-gaussian", "replace-one", GDP, ["drawn"]),
+    ("discrete-gaussian", "replace-one", {"gdp": 0.5}, ["drawn"]),
 ]
-"""The noise, the relation, the budget, and the queries of plans that once took long."""
 
 
 def cells_of_waves(place, _weight, u):
@@ -193,17 +180,10 @@ def operations(monkeypatch):
 
 def test_every_public_mechanism_and_question_is_listed():
     text = "\n".join(EXPRESSIONS)
-    mechanisms = {
-        name
-        for name in ny.__all__
-        if isinstance(getattr(ny, name), type) and issubclass(getattr(ny, name), ny.Mechanism)
-    }
+    public = [(name, getattr(ny, name)) for name in ny.__all__]
+    mechanisms = {n for n, x in public if isinstance(x, type) and issubclass(x, ny.Mechanism)}
     assert {name for name in mechanisms if f"ny.{name}" not in text} == set()
-    questions = {
-        name
-        for name, value in vars(ny.Tradeoff).items()
-        if callable(value) and not name.startswith("_")
-    }
+    questions = {n for n, x in vars(ny.Tradeoff).items() if callable(x) and not n.startswith("_")}
     answered_by_others = {"bare_rho", "deltas_above", "exact_pure", "gdp_above", "tradeoff"}
     structure = {"of", "part", "plot", "replace"}
     asked = {name.split(",")[0] for name in QUESTIONS}

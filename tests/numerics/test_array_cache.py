@@ -1,7 +1,5 @@
 """A cache with a limit in bytes, and the memory that questions leave behind."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Iterable
@@ -129,7 +127,6 @@ def test_a_question_pays_for_each_use_of_a_large_result_which_leaves_the_cache_f
     ids=["poisson", "fixed-size", "laplace"],
 )
 def test_a_curve_that_is_no_longer_used_leaves_no_arrays_behind(mechanism):
-    """Without the collector of cycles: less than 4 MB of arrays stay beside the caches."""
 
     def ask() -> None:
         f = mechanism.tradeoff()
@@ -171,7 +168,6 @@ QUESTIONS = {
 
 
 def answers(curve: str, names: Iterable[str]) -> dict[str, str]:
-    """Bit by bit, in the order of the names."""
     f = CURVES[curve]().tradeoff()
     asked = {name: QUESTIONS[name](f) for name in names}
     return {
@@ -198,7 +194,6 @@ def test_an_answer_does_not_depend_on_earlier_questions(curve, most, monkeypatch
 
 
 def test_a_long_session_stays_within_the_limit_of_the_cache(monkeypatch):
-    """Twenty curves on grids, of 3 MB and more each, leave no more than the limit behind."""
     monkeypatch.setattr(CACHE, "most", 16 << 20)
     CACHE.clear()
     gc.collect()

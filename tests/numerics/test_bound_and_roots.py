@@ -1,7 +1,5 @@
 """Bounds: what they refuse and what they print. Roots: certified brackets. Arguments: refusals."""
 
-from __future__ import annotations
-
 import math
 import operator
 from decimal import Decimal
@@ -20,14 +18,6 @@ tries = settings(max_examples=300)
 reals = st.floats(1e-300, 1e15)
 
 
-def test_a_bound_refuses_crossed_ends_nan_and_an_unknown_safe_side():
-    for low, high in ((2.0, 1.0), (math.nan, 1.0), (0.0, math.nan)):
-        with pytest.raises(ValueError, match="lower"):
-            Bound(low, high)
-    with pytest.raises(ValueError, match="safe"):
-        Bound(0.0, 1.0, "both")  # type: ignore[arg-type]
-
-
 @given(
     st.one_of(st.integers(), st.sampled_from([10**400, -(10**400), 2**53 + 1]), st.fractions()),
     st.sampled_from([int, F, Decimal]),
@@ -42,9 +32,6 @@ def test_an_end_of_any_exact_kind_becomes_a_float_and_never_the_unsafe_one(end, 
     for safe in ("lower", "upper"):
         one = Bound(given_end, given_end, safe)
         assert all((str(one), format(one, ".3f"), repr(one), one._repr_html_()))
-    for wrong in ("1", True, None, 1j):
-        with pytest.raises(TypeError, match="real number"):
-            Bound(wrong, 2)
 
 
 def test_a_bound_has_no_arithmetic_and_equals_no_plain_number():
@@ -59,8 +46,7 @@ def test_a_bound_has_no_arithmetic_and_equals_no_plain_number():
 
 
 def test_float_is_the_safe_end():
-    assert float(Bound(1.0, 2.0)) == 2.0
-    assert float(Bound(1.0, 2.0, "lower")) == 1.0
+    assert (float(Bound(1.0, 2.0)), float(Bound(1.0, 2.0, "lower"))) == (2.0, 1.0)
 
 
 @tries
@@ -80,19 +66,17 @@ def test_what_is_printed_is_never_on_the_unsafe_side(low, width):
 
 @tries
 @given(reals)
-def test_a_number_known_exactly_prints_on_the_safe_side_too(x):
-    assert float(str(Bound(x, x))) >= x  # what is printed reads back as no less
-    assert float(str(Bound(x, x, "lower"))) <= x
+def test_a_number_known_exactly_reads_back_on_the_safe_side_too(x):
+    assert float(str(Bound(x, x))) >= x >= float(str(Bound(x, x, "lower")))
 
 
 ends = st.floats(allow_nan=False)
 specs = st.builds(
-    "{}{}{}{}{}".format,
+    "{}{}{}{}".format,
     st.sampled_from(["", "<30", "*>40", "=+30", " ", "030", "+"]),
     st.sampled_from(["", ","]),
     st.sampled_from(["", ".0", ".1", ".3", ".9", ".14", ".17", ".40"]),
     st.sampled_from(["f", "e", "g", "F", "E", "G", "%"]),
-    st.just(""),
 )
 
 
@@ -152,17 +136,9 @@ def test_round_goes_to_the_safe_side_and_no_farther(a, b, places, upper):
     assert integer == (math.ceil(end) if upper else math.floor(end))
 
 
-def test_a_format_without_precision_aligns_the_text_and_anything_less_clear_is_refused():
-    bound = Bound(0.25, 0.25)
-    assert [f"{bound}", f"{bound:6}", f"{bound:<6}|", f"{bound:_^8}"] == [
-        "0.25",
-        "  0.25",
-        "0.25  |",
-        "__0.25__",
-    ]
-    for spec in (",", "+", "08", "d", "x", "s", "abc"):
-        with pytest.raises(ValueError, match="ormat"):
-            format(bound, spec)
+def test_a_format_without_precision_aligns_the_text():
+    formats = {"": "0.25", "6": "  0.25", "<6": "0.25  ", "_^8": "__0.25__"}
+    assert all(format(Bound(0.25, 0.25), spec) == text for spec, text in formats.items())
 
 
 numbers = st.one_of(
@@ -242,61 +218,17 @@ def test_the_least_place_of_a_unimodal_function_is_found(place):
     assert abs(least(lambda x: abs(x - place), -10.0, 10.0) - place) < 1e-6
 
 
-NOT_NUMBERS = ["1", True, None, [1], 1j, np.bool_(True), np.array([1.0]), type]
-
-
-@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
-def test_what_is_no_real_number_is_a_type_error_with_the_name(value):
-    for ask in (check.finite, check.positive, check.non_negative, check.probability):
-        with pytest.raises(TypeError, match="argument"):
-            ask("argument", value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        math.nan,
-        math.inf,
-        10**400,
-        F(10**400),
-        Decimal("NaN"),
-        Decimal("sNaN"),
-        Decimal("Infinity"),
-        np.float64("nan"),
-    ],
-    ids=lambda v: repr(v)[:20],
-)
-def test_what_is_not_finite_is_a_value_error_with_the_name(value):
-    for ask in (check.finite, check.positive, check.non_negative, check.probability):
-        with pytest.raises(ValueError, match="argument"):
-            ask("argument", value)
-
-
 def test_exact_reads_decimals_as_they_are_written():
     for value in (0.1, "0.1", Decimal("0.1"), F(1, 10), "1/10", np.float64(0.1)):
         assert check.exact("argument", value) == F(1, 10)
-    for value in ("x", "", math.nan, math.inf, Decimal("NaN"), Decimal("sNaN"), "1/0"):
-        with pytest.raises(ValueError, match="argument"):
-            check.exact("argument", value)
-    for value in (True, None, [1], 1j):
-        with pytest.raises(TypeError, match="argument"):
-            check.exact("argument", value)
-
-
-def test_whole_refuses_floats_and_truth_values_but_not_numpy_integers():
     assert check.integer("argument", np.int64(3)) == 3
-    for value in (1.0, True, "1", F(2)):
-        with pytest.raises((TypeError, ValueError), match="argument"):
-            check.integer("argument", value)
-    with pytest.raises(ValueError, match="argument"):
-        check.integer("argument", -1)
 
 
 def test_a_function_that_is_level_between_its_ends_still_ends_in_a_bracket():
     """A stated difference may be gone when both ends are asked again: no division by zero."""
     answers = iter([1.0, -1.0, *([1.0] * 400)])
 
-    def forgetful(x: float) -> float:
+    def forgetful(x):
         del x
         return next(answers)
 
@@ -345,15 +277,13 @@ def test_bisection_of_whole_numbers_finds_the_last_that_holds(place, room, risin
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, int, F])
 def test_the_ends_of_a_bound_are_python_floats(kind):
-    bound = Bound(kind(1), kind(2))
+    bound, third = Bound(kind(1), kind(2)), Bound(F(1, 3), F(1, 3))
     assert type(bound.lower) is type(bound.upper) is float
-    third = Bound(F(1, 3), F(1, 3))
     assert third.lower < F(1, 3) < third.upper
 
 
 @pytest.mark.parametrize("text", ["0.5", "1/2"])
 def test_every_constructor_reads_a_budget_or_a_size_given_as_text(text):
-    """And means the same exact number by it."""
     half = F(1, 2)
     makers = [
         ny.pure, ny.gdp, ny.zcdp, ny.Laplace, ny.Gaussian, ny.DiscreteLaplace, ny.DiscreteGaussian,

@@ -11,6 +11,7 @@ from neyman.numerics.binomial import largest_rate as largest_rate
 from neyman.numerics.binomial import least_rate as least_rate
 from neyman.numerics.binomial import log_binomial as log_binomial
 from neyman.numerics.binomial import log_half as log_half
+from neyman.numerics.binomial import student_quantile as student_quantile
 from neyman.numerics.bound import directed as directed
 from neyman.numerics.canonical_order import order_key as order_key
 from neyman.numerics.characteristic_function import even_series as even_series

@@ -1,7 +1,5 @@
 """A sum of many parts of one class, in one array, is the sum of the parts one at a time."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
+import reference as ref
 from neyman.curves import DiscreteGaussianLoss
 
 CASES = [("4", 1), ("5", 1), ("5.5", 3), ("16.0714", 1), ("69.23", 2)]
@@ -89,3 +90,9 @@ def test_each_atom_is_within_its_few_units_of_the_exact_mass(sigma_squared, shif
         for weight, each in zip(atoms.weight.tolist(), mass, strict=True):
             assert abs(weight - each / total) <= atoms.relative * each / total + 1e-299
     assert atoms.relative == 16 * 2.0**-53
+
+
+@pytest.mark.parametrize(("variance", "shift"), [("1/10000", 1), ("1/2500", 2)])
+def test_the_mu_of_a_tiny_sigma_is_finite_and_that_of_its_corner(variance, shift):
+    exact = ref.mu(ref.discrete_gaussian(Fraction(variance), shift))
+    assert exact - 1e-9 <= DiscreteGaussianLoss(Fraction(variance), shift).mu <= exact * (1 + 1e-9)

@@ -1,7 +1,5 @@
 """The sharp zCDP parameters: never below a divergence at any order, and attained."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.curves import (
+    EnvelopeLoss,
     ExternalPld,
     FiniteLoss,
     bounded_range_rho,
@@ -21,7 +20,6 @@ from neyman.curves import (
     response_rho,
     three_values_rho,
 )
-from neyman.curves.losses.zcdp_parameters import envelope_rho
 from random_laws import examples
 
 F = Fraction
@@ -30,6 +28,10 @@ GRID = [mp.mpf(10) ** (mp.mpf(j) / 4) for j in range(-80, 54)]
 EPSILONS = st.one_of(
     st.fractions(F(1, 100), 30, max_denominator=1000), st.integers(-11, 2).map(lambda n: F(10) ** n)
 )
+
+
+def envelope_rho(epsilon):
+    return F(EnvelopeLoss(epsilon).rho)
 
 
 def exactly(x):
@@ -46,7 +48,6 @@ def worst(k, zs=GRID):
 
 
 def is_sharp(rho, k, rel="1e-7"):
-    """No divergence is above it, and one comes within a relative distance."""
     attained = worst(k)
     assert attained <= exactly(rho) <= attained * (1 + mp.mpf(rel))
 
@@ -62,48 +63,35 @@ def three_valued(epsilon, a):
     return lambda z: mp.log((a + mp.cosh(e * (z + 0.5))) / (a + mp.cosh(e / 2)))
 
 
-def test_a_small_epsilon_with_many_digits_has_no_smaller_rho():
-    for n in range(16):
-        epsilon = F(2, 3) / 10**n
-        e = exactly(epsilon)
-        for rho, exact in (
-            (pure_rho(epsilon), e * mp.tanh(e / 2)),
-            (laplace_rho(epsilon), e - 1 + mp.exp(-e)),
-            (
-                bounded_range_rho(epsilon),
-                mp.log(mp.sinh(e / 2) * 2 / e) + e / 2 * mp.coth(e / 2) - 1,
-            ),
-            (envelope_rho(epsilon), e * mp.coth(e / 2) - 2),
-        ):
-            assert exact <= exactly(rho) <= exact * (1 + mp.mpf("1e-14")), n
+def s(x):
+    return mp.log(mp.sinh(x) / x)
+
+
+RHOS = {  # at order 1, which is the worst of all
+    pure_rho: lambda e: e * mp.tanh(e / 2),
+    laplace_rho: lambda e: mp.expm1(-e) + e,
+    bounded_range_rho: lambda e: s(e / 2) + e / 2 * mp.coth(e / 2) - 1,
+    envelope_rho: lambda e: e * mp.coth(e / 2) - 2,
+}
 
 
 @settings(max_examples=examples(30))
-@given(EPSILONS)
+@given(EPSILONS | st.integers(0, 15).map(lambda n: F(2, 3) / 10**n))
 def test_pure_laplace_and_ranged_releases_have_the_rho_of_their_worst_order(epsilon):
-    """Order 1 is the worst of all, and 15 digits are right."""
+    """And 14 digits are right, also of a small epsilon with many digits."""
     e = exactly(epsilon)
+    a = e / 2
     is_sharp(pure_rho(epsilon), three_valued(epsilon, 0))
 
     def laplace(z):
         w = z + mp.mpf(1) / 2
-        return mp.log(mp.cosh(e * w) + mp.sinh(e * w) / (2 * w)) - e / 2
+        return mp.log(mp.cosh(e * w) + mp.sinh(e * w) / (2 * w)) - a
 
     is_sharp(laplace_rho(epsilon), laplace)
-
-    def s(x):
-        return mp.log(mp.sinh(x) / x)
-
-    a = e / 2
     is_sharp(bounded_range_rho(epsilon), lambda z: (z + 1) * s(a * (z + 1)) - z * s(a * z) - s(a))
     is_sharp(envelope_rho(epsilon), lambda z: s(e * (z + mp.mpf(1) / 2)) - s(a))
-    for rho, truth in (
-        (pure_rho, e * mp.tanh(e / 2)),
-        (laplace_rho, mp.expm1(-e) + e),
-        (bounded_range_rho, s(a) + a * mp.coth(a) - 1),
-        (envelope_rho, e * mp.coth(a) - 2),
-    ):
-        assert truth <= exactly(rho(epsilon)) <= truth * (1 + mp.mpf("1.1e-14"))
+    for rho, truth in RHOS.items():
+        assert truth(e) <= exactly(rho(epsilon)) <= truth(e) * (1 + mp.mpf("1.1e-14"))
 
 
 @settings(max_examples=examples(30))
@@ -119,7 +107,6 @@ def test_responses_have_the_rho_of_their_worst_order(epsilon, categories):
 @settings(max_examples=examples(80))
 @given(st.fractions(F(1, 30), 1000, max_denominator=100), st.integers(1, 60))
 def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
-    """Summed over the noise, at every order."""
     a = 1 / exactly(scale)
     r = mp.exp(-a)
     masses = [(shift * a, 1 / (1 + r)), (-shift * a, r**shift / (1 + r))]
@@ -143,7 +130,6 @@ def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
     st.lists(st.integers(0, 40), min_size=2, max_size=5),
 )
 def test_no_finite_pair_has_a_divergence_above_its_rho(first, second):
-    """Normalized, where one distribution has outcomes that the other lacks."""
     pairs = list(zip(first, second, strict=False))
     both = [(p, q) for p, q in pairs if p and q]
     if not both or not all(sum(x) for x in zip(*pairs, strict=True)):
@@ -193,7 +179,6 @@ def test_a_charge_is_an_exact_decimal_that_its_divergences_stay_below(name):
 
 
 def test_the_sharp_rho_of_sums_is_attained():
-    """Order 1 is the worst for every part, so the two ends meet."""
     parts = ny.Laplace(1) + ny.Gaussian(1) + ny.DiscreteLaplace(3, 2) + ny.ExponentialMechanism(1)
     bound = parts.tradeoff().zcdp()
     assert bound.upper - bound.lower < 1e-5

@@ -1,11 +1,8 @@
 """Equal losses with atoms and a density: against quadrature, enumeration, and a grid."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -14,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from neyman.curves import (
     Composition,
     FixedSizeLoss,
     LaplaceLoss,
-    PiecewiseAnalyticLoss,
     ReplaceOneSubsampledLoss,
     SubsampledLoss,
     UprightEnd,
@@ -40,16 +37,9 @@ from neyman.curves.profiles.contour.continuous_parts import (
 from random_laws import examples
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]
-EQUAL_LOSSES = {
-    "shape": st.sampled_from(SHAPES),
-    "epsilon": st.floats(0.1, 3.0),
-    "log_rate": st.floats(-6, -0.5),
-    "count": st.integers(2, 45),
-}
 
 
-def loss_of(shape: str, epsilon: float, rate: float) -> PiecewiseAnalyticLoss:
-    """Laplace noise with this epsilon, on a sample."""
+def loss_of(shape, epsilon, rate):
     inner = LaplaceLoss(Fraction(epsilon))
     if shape in ("removal", "addition"):
         return SubsampledLoss(inner, rate, shape == "removal")
@@ -58,7 +48,7 @@ def loss_of(shape: str, epsilon: float, rate: float) -> PiecewiseAnalyticLoss:
     return ReplaceOneSubsampledLoss(inner, rate) if shape == "replace-one" else inner
 
 
-def one_loss(epsilon: float, rate: float) -> list[tuple[Any, Any, Any]]:
+def one_loss(epsilon, rate):
     """The two atoms (loss, P, Q) of sampled Laplace noise, removal, by its formulas."""
     a, q = mpmath.mpf(epsilon), mpmath.mpf(rate)
     g = [mpmath.log(1 - q + q * mpmath.exp(x)) for x in (-a, a)]
@@ -66,20 +56,20 @@ def one_loss(epsilon: float, rate: float) -> list[tuple[Any, Any, Any]]:
     return [(g[i], base[i] * mpmath.exp(g[i]), base[i]) for i in (0, 1)]
 
 
-def exact_two(epsilon: float, rate: float, at: float) -> float:
+def exact_two(epsilon, rate, at):
     """log delta of two sampled Laplace releases, removal: a double integral in 40 digits."""
     with mpmath.workdps(40):
         a, q, e = mpmath.mpf(epsilon), mpmath.mpf(rate), mpmath.mpf(at)
 
-        def g(x: Any) -> Any:
+        def g(x):
             return mpmath.log(1 - q + q * mpmath.exp(x))
 
-        def inverse(value: Any) -> Any:
+        def inverse(value):
             return mpmath.log((mpmath.exp(value) - 1 + q) / q)
 
         atoms = one_loss(epsilon, rate)
 
-        def one(x: Any) -> Any:
+        def one(x):
             """E_P[(1 - e^{x - L})_+] = P(L > x) - e^x Q(L > x) of one release."""
             total = mpmath.mpf(0)
             for loss, p, base in atoms:
@@ -89,10 +79,10 @@ def exact_two(epsilon: float, rate: float, at: float) -> float:
                 return total
 
             # The density under Q is e^{-(l + a) / 2} / 4 on (-a, a); P is (1 - q + q e^l) of it.
-            def null(s: Any) -> Any:
+            def null(s):
                 return (mpmath.exp(-(s + a) / 2) - mpmath.exp(-a)) / 2
 
-            def moved(s: Any) -> Any:
+            def moved(s):
                 return (1 - mpmath.exp((s - a) / 2)) / 2
 
             p_tail = (1 - q) * null(start) + q * moved(start)
@@ -112,8 +102,7 @@ def exact_two(epsilon: float, rate: float, at: float) -> float:
     ("epsilon", "rate"), [(1.0, 0.1), (0.3, 1e-4), (3.0, 0.01), (0.12, 0.3), (2.0, 1e-7)]
 )
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.71, 0.97])
-def test_two_releases_agree_with_a_double_integral(epsilon: float, rate: float, share: float):
-    """Their bounds hold the integral and are narrow."""
+def test_two_releases_agree_with_a_double_integral(epsilon, rate, share):
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     at = share * float(losses.supremum)
     exact = exact_two(epsilon, rate, at)
@@ -123,9 +112,7 @@ def test_two_releases_agree_with_a_double_integral(epsilon: float, rate: float, 
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "level"), [(1.0, 0.1, 0.02), (3.0, 0.01, 1e-2)])
-def test_the_power_of_two_releases_agrees_with_a_double_integral(
-    epsilon: float, rate: float, level: float
-):
+def test_the_power_of_two_releases_agrees_with_a_double_integral(epsilon, rate, level):
     """No line delta + e^eps level is below it, and the least of many comes near."""
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     low, high = PartsProfile(losses).log_power(math.log(level))
@@ -137,37 +124,29 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(
 
 
 @settings(max_examples=examples(24))
-@given(**EQUAL_LOSSES, share=st.floats(-0.9, 0.99))
-def test_bounds_meet_those_of_a_grid(
-    shape: str, epsilon: float, log_rate: float, count: int, share: float
-):
+@given(
+    shape=st.sampled_from(SHAPES),
+    epsilon=st.floats(0.1, 3.0),
+    log_rate=st.floats(-6, -0.5),
+    count=st.integers(2, 45),
+    share=st.floats(-0.9, 0.99),
+    level=st.floats(-20, -0.01),
+)
+def test_a_delta_and_a_power_meet_those_of_a_grid(shape, epsilon, log_rate, count, share, level):
     """The grid moves all atoms and knows nothing of rays."""
     losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
-    at = share * float(losses.supremum)
-    grid = dots_profile(losses).log_delta(at)
-    mine = PartsProfile(losses).log_delta(at)
-    assert mine[0] <= mine[1]
-    assert mine[0] <= grid[1] + 1e-12
-    assert grid[0] <= mine[1] + 1e-12
-
-
-@settings(max_examples=examples(24))
-@given(**EQUAL_LOSSES, level=st.floats(-20, -0.01))
-def test_a_power_meets_the_one_from_a_grid(
-    shape: str, epsilon: float, log_rate: float, count: int, level: float
-):
-    """The grid moves all atoms and knows nothing of rays."""
-    losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
-    low, high = PartsProfile(losses).log_power(level)
-    other = dots_profile(losses).log_power(level)
-    assert low <= high
-    assert low <= other[1] + 1e-12
-    assert other[0] <= high + 1e-12
+    at, mine, grid = share * float(losses.supremum), PartsProfile(losses), dots_profile(losses)
+    for one, other in (
+        (mine.log_delta(at), grid.log_delta(at)),
+        (mine.log_power(level), grid.log_power(level)),
+    ):
+        assert one[0] <= one[1]
+        assert ref.meet(one, other, 1e-12)
 
 
 @pytest.mark.parametrize("count", [60, 3000])
 @pytest.mark.parametrize("level", [1e-12, 1e-3, 0.3])
-def test_a_power_from_a_few_deltas_meets_the_one_from_many(count: int, level: float):
+def test_a_power_from_a_few_deltas_meets_the_one_from_many(count, level):
     """The guess at the threshold is the mean under a tilt."""
     losses = Composition.of([(loss_of("addition", 0.5, 0.01), count)])
     profile = (ny.Laplace(2).subsample(rate=0.01) * count).tradeoff().profiles[0]
@@ -175,14 +154,12 @@ def test_a_power_from_a_few_deltas_meets_the_one_from_many(count: int, level: fl
     _, mean, variance = (float(v[0]) for v in losses.moments(np.array([tilt])))
     near = log_power_near(profile.log_deltas, math.log(level), mean, math.sqrt(variance))
     other = log_power_by_duality(profile.log_delta, math.log(level))
-    assert near[0] <= other[1] + 1e-12
-    assert other[0] <= near[1] + 1e-12
+    assert ref.meet(near, other, 1e-12)
     assert near[1] - near[0] < 1e-6
 
 
 @pytest.mark.parametrize("log_level", [-6.0, -2.0, -0.5])
-def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level: float):
-    """Both bound 1 - power where it is small; the contour is between the poles."""
+def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level):
     losses = Composition.of([(loss_of("removal", 3.0, 0.3), 40)])
     low, high = PartsProfile(losses)._log_miss(log_level)
     power = dots_profile(losses).log_power(log_level)
@@ -193,10 +170,7 @@ def test_a_small_type_two_error_meets_the_one_of_a_grid(log_level: float):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("epsilon", "rate", "tilt"), [(1.0, 0.1, 0.7), (3.0, 1e-4, 40.0)])
-def test_rays_from_all_ends_add_to_the_transform(
-    shape: str, epsilon: float, rate: float, tilt: float
-):
-    """M(z) from rays equals a quadrature over the density, within the errors of both."""
+def test_rays_from_all_ends_add_to_the_transform(shape, epsilon, rate, tilt):
     loss = loss_of(shape, epsilon, rate)
     height = max(tilt + 1, 16.0)
     t = np.array([0.0, 0.5, 3.0, 20.0])
@@ -214,7 +188,7 @@ def test_rays_from_all_ends_add_to_the_transform(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape: str):
+def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape):
     """Places count alone: no cancellation between them is used."""
     loss, tilt, height = loss_of(shape, 2.0, 0.02), 5.0, 20.0
     places = _Places.of(loss, tilt, 0.0)
@@ -225,8 +199,7 @@ def test_the_sizes_at_a_height_bound_all_amplitudes_above_it(shape: str):
 
 
 @pytest.mark.parametrize("height", [16.0, 60.0, 1e3])
-def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height: float):
-    """With three nodes in a panel the rule errs visibly, and its bound is larger."""
+def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height):
     loss = loss_of("removal", 2.0, 0.02)
     for end, *_, ray in _Places.of(loss, 1.0, 0.0).ends:
         edges = _ray_edges(end.bend, height)
@@ -237,7 +210,7 @@ def test_the_error_of_a_ray_is_above_its_distance_from_a_fine_rule(height: float
 
 @pytest.mark.parametrize("bend", [1.0, 30.0, 1e6, 1e12, 1e30])
 @pytest.mark.parametrize("height", [16.0, 1e3])
-def test_the_mass_of_a_ray_is_above_its_integral(bend: float, height: float):
+def test_the_mass_of_a_ray_is_above_its_integral(bend, height):
     """Quadrature in 40 digits agrees to a tenth, also where neighboring exponentials cancel."""
     end = UprightEnd(0.0, 0.0, 0.0, bend, 2.0, 1.0, True)
     exact = sure_integral(bend, height, 0.0)
@@ -246,7 +219,7 @@ def test_the_mass_of_a_ray_is_above_its_integral(bend: float, height: float):
 
 @pytest.mark.parametrize("bend", [2.0, 1e3, 1e9, 1e20])
 @pytest.mark.parametrize("height", [16.0, 500.0])
-def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend: float, height: float):
+def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend, height):
     """With many nodes in few panels, the rest of the integral is the whole error."""
     end = UprightEnd(0.0, 0.0, 0.0, bend, 2.0, 1.0, True)
     edges = _ray_edges(bend, height)[:-4]
@@ -256,12 +229,12 @@ def test_the_error_of_a_ray_bounds_what_its_panels_omit(bend: float, height: flo
         assert sure_integral(bend, at, float(edges[-1]) / at) * at <= error
 
 
-def sure_integral(bend: float, height: float, start: float) -> float:
+def sure_integral(bend, height, start):
     """The integral of e^{-height y} |h(y)| from ``start`` on, as in CP-1, in 40 digits."""
     with mpmath.workdps(40):
         r = mpmath.mpf(bend)
 
-        def size(y: Any) -> Any:
+        def size(y):
             square = 1 + 4 * r * (r - 1) * mpmath.sin(y / 2) ** 2
             return mpmath.exp(-height * y) * square ** mpmath.mpf("-0.75")
 
@@ -270,7 +243,7 @@ def sure_integral(bend: float, height: float, start: float) -> float:
         return float(mpmath.quad(size, [start, *inner, mpmath.pi, 2 * mpmath.pi, 3 * mpmath.pi]))
 
 
-def ray_integral(end: UprightEnd, edges: Any, height: float, order: int) -> complex:
+def ray_integral(end, edges, height, order):
     """The integral of a density over its ray, over its value at the end, at z = i height."""
     node, weight = np.polynomial.legendre.leggauss(order)
     tau = (edges[:-1, None] + np.diff(edges)[:, None] * (node + 1) / 2).ravel()
@@ -281,8 +254,7 @@ def ray_integral(end: UprightEnd, edges: Any, height: float, order: int) -> comp
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_contours_of_different_tilts_and_heights_agree(shape: str):
-    """A wrong bound would leave two narrow intervals apart."""
+def test_contours_of_different_tilts_and_heights_agree(shape):
     losses = Composition.of([(loss_of(shape, 1.0, 0.05), 25)])
     top = float(losses.supremum)
     for share in (0.03, 0.2, 0.5, 0.9):
@@ -291,7 +263,6 @@ def test_contours_of_different_tilts_and_heights_agree(shape: str):
         for move, growth in ((0.0, 2.0), (-0.02, 2.0), (0.02, 2.0), (0.0, -0.5), (0.0, 9.0)):
             limits = replace(LIMITS, growth_efolds=growth, long_trunk_nodes=1 << 14)
             line = bent_contour(losses, (share + move) * top, 0.0, limits, False)
-            assert line is not None
             below, above = (float(x[0]) for x in line.log_delta(np.array([share * top])))
             low, high = max(low, below), min(high, above)
             widths.append(above - below)
@@ -301,15 +272,13 @@ def test_contours_of_different_tilts_and_heights_agree(shape: str):
 
 @settings(max_examples=examples(8))
 @given(shape=st.sampled_from(SHAPES), epsilon=st.floats(0.3, 2.0), share=st.floats(0.01, 0.3))
-def test_a_bent_contour_meets_a_vertical_line(shape: str, epsilon: float, share: float):
+def test_a_bent_contour_meets_a_vertical_line(shape, epsilon, share):
     """Of many losses, both suit the sum. Infinite limits ask for a bent contour."""
     count = math.ceil(160 / (1 - math.exp(-epsilon)))
     losses = Composition.of([(loss_of(shape, epsilon, 0.05), count)])
+    bent = PartsProfile(losses, replace(LIMITS, line_efolds=math.inf))
     at = share * float(losses.supremum)
-    many = replace(LIMITS, line_efolds=math.inf)
-    one, other = PartsProfile(losses, many).log_delta(at), contour_profile(losses).log_delta(at)
-    assert one[0] <= other[1]
-    assert other[0] <= one[1]
+    assert ref.meet(bent.log_delta(at), contour_profile(losses).log_delta(at))
 
 
 def test_a_level_at_an_atom_has_the_power_of_the_likelihood_ratio_test():
@@ -331,9 +300,7 @@ def test_a_level_at_an_atom_has_the_power_of_the_likelihood_ratio_test():
     log_gap=st.floats(-15.6, -8),
 )
 @example(scale=0.1, log_rate=-6.0, count=2, log_gap=-15.0)
-def test_a_delta_near_the_largest_loss_holds_that_of_its_atom(
-    scale: float, log_rate: float, count: int, log_gap: float
-):
+def test_a_delta_near_the_largest_loss_holds_that_of_its_atom(scale, log_rate, count, log_gap):
     """The rest of the sum is below these epsilons, or adds a part of the relative gap."""
     a, q = 1 / mpmath.mpf(scale), mpmath.mpf(10**log_rate)
     f = (ny.Laplace(scale).subsample(rate=10**log_rate) * count).tradeoff()
@@ -355,24 +322,6 @@ def test_losses_of_hundreds_and_of_many_releases_have_bounds():
     assert last.lower == 0 < last.upper < 1e-300
 
 
-@pytest.mark.parametrize(
-    ("scale", "rate", "count", "epsilon"),
-    [(0.05, 1e-7, 5, 0.5), (0.03, 1e-3, 5, 0.5), (0.06, 1e-7, 5, 0.5), (0.03, 1e-3, 5, 20.0)],
-)
-def test_densities_that_fall_by_1e15_have_narrow_answers(
-    scale: float, rate: float, count: int, epsilon: float
-):
-    """A cut of their rays without regard to the fall made these intervals as wide as delta."""
-    delta = (ny.Laplace(scale).subsample(rate=rate) * count).tradeoff().delta(epsilon)
-    assert delta.upper - delta.lower < 1e-6 * delta.lower
-
-
-def test_a_group_of_sums_with_atoms_is_narrow():
-    """Thousands of epsilons share a few contours. They reached the limit of operations."""
-    delta = (ny.Laplace(27.8) * 50).tradeoff().group(2).delta(0.001)
-    assert delta.upper - delta.lower < 3e-5 * delta.lower
-
-
 def test_powers_around_the_mass_of_the_largest_loss_hold_the_exact_ones():
     """Below this mass, power is level times e^top. The top's upper bound was used for both ends."""
     with mpmath.workdps(50):
@@ -390,49 +339,27 @@ def test_powers_around_the_mass_of_the_largest_loss_hold_the_exact_ones():
 @pytest.mark.parametrize(
     "f", [(ny.Laplace(2) * 3).tradeoff(), (ny.Laplace(1).subsample(rate=0.1) * 5).tradeoff()]
 )
-def test_many_powers_agree_with_each_alone(f: ny.Tradeoff):
+def test_many_powers_agree_with_each_alone(f):
     """Some thresholds are at places where the profile bends: chords on one side are wide there."""
     levels = [k / 257 for k in range(1, 257, 3)]
     powers = f.powers(levels)
     assert max(p.upper - p.lower for p in powers) < 2e-8
     for level, one in list(zip(levels, powers, strict=True))[::17]:
         alone = f.power(level=level)
-        assert alone.lower <= one.upper
-        assert one.lower <= alone.upper
+        assert ref.meet(alone, one)
 
 
 @pytest.mark.parametrize("level", [0.95, 0.9999, 0.9999485022179506])
-def test_a_type_two_error_at_a_bend_is_narrow(level: float):
-    """The largest gain is at a place; the grid knows nothing of it."""
+def test_a_type_two_error_at_a_bend_is_narrow(level):
     losses = Composition.of([(loss_of("removal", 1 / 5.014, 0.1786), 9)])
     low, high = PartsProfile(losses).log_power(math.log(level))
     below, above = dots_profile(losses).log_power(math.log(level))
-    assert low <= above
-    assert below <= high
+    assert ref.meet((low, high), (below, above))
     assert math.expm1(low) / math.expm1(high) - 1 < 1e-7
 
 
-def test_few_releases_have_narrow_answers():
-    """These were wider than 1e-4, some open, when a grid answered."""
-    cases = [(7.17, 0.0131, 12), (2.95, 0.0104, 17), (1.92, 2.7e-4, 16), (3.86, 9.3e-7, 3)]
-    for scale, rate, count in cases:
-        f = (ny.Laplace(scale).subsample(rate=rate) * count).tradeoff()
-        epsilon, power = f.epsilon(1e-14), f.power(level=1e-7)
-        assert epsilon.upper - epsilon.lower <= 1e-6 * epsilon.upper
-        assert power.upper - power.lower <= 1e-6 * power.upper
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_plain_laplace_noise_a_few_times_is_narrow(count: int):
-    """The largest loss was known to 1e-4 only."""
-    f = (ny.Laplace(2) * count).tradeoff()
-    bound = f.epsilon(1e-12)
-    assert bound.upper - bound.lower <= 1e-9 * bound.upper
-    assert 0 < count / 2 - bound.lower < 1e-9
-
-
 @pytest.mark.parametrize("count", [7, 26, 92])
-def test_far_thresholds_ask_for_no_more_nodes(count: int):
+def test_far_thresholds_ask_for_no_more_nodes(count):
     """A tilt of 1e9 asked for 8e7 nodes of the density of Laplace noise."""
     f = (ny.Laplace(1) * count).tradeoff()
     for epsilon in (0.5 * count, count - 1e-3, count - 1e-7):

@@ -7,11 +7,15 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neyman as ny
+import reference as ref
 from function_calls import function_calls
 from neyman.curves import (
     Composition,
+    FiniteLoss,
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
@@ -19,10 +23,13 @@ from neyman.curves import (
     line_at,
     saddle,
 )
-from neyman.numerics import series, wave_sum, wave_sums
+from neyman.curves.profiles.contour.complement_line import (
+    _largest_around,
+    complement_line,
+    log_type_two_error,
+)
 from neyman.numerics.array_cache import CACHE
-from neyman.numerics.characteristic_function import rounding
-from neyman.numerics.decay import _gain
+from random_laws import examples
 
 CHOICES = random.Random(20_26)
 TRAINING = ny.Gaussian(0.8).subsample(rate=256 / 60_000)
@@ -38,46 +45,8 @@ CASES = [
 ]
 
 
-def log_delta(mu, q, count, removed, epsilon):
-    """log of (1 / 2 pi i) times the integral of e^{K(z) - epsilon z} / (z (z+1)), in mpmath."""
-    with mp.workdps(30):
-        mu, q, step = mp.mpf(mu), mp.mpf(q), mp.mpf("0.2")
-        y = [step * k for k in range(-75, 140)]
-        log_r = [mp.log1p(q * mp.expm1(mu * x - mu * mu / 2)) for x in y]
-        weight = [step * mp.npdf(x) for x in y]
-
-        def k(z):
-            w = z + 1 if removed else -z
-            return count * mp.log(
-                mp.fsum(p * mp.exp(w * r) for p, r in zip(weight, log_r, strict=True))
-            )
-
-        def slope(c):
-            return (k(c * 1.001) - k(c * 0.999)) / (0.002 * c) - epsilon - 1 / c - 1 / (c + 1)
-
-        c = mp.mpf(1)
-        while slope(c) < 0:
-            c *= 2
-        low = mp.mpf(0)
-        for _ in range(12):
-            middle = (low + c) / 2
-            low, c = (low, middle) if slope(middle) > 0 else (middle, c)
-        top = k(c) - c * epsilon
-        h = c / 16
-        total, n = mp.exp(0) / (c * (c + 1)) / 2, 1
-        while True:
-            z = c + 1j * h * n
-            term = mp.exp(k(z) - epsilon * z - top) / (z * (z + 1))
-            total += term.real
-            if abs(term) < mp.mpf(10) ** -22:
-                break
-            n += 1
-        return top + mp.log(total * h / mp.pi)
-
-
 @pytest.mark.parametrize(("sigma", "rate", "count", "removed", "times"), CASES)
 def test_random_training_runs_contain_the_integral(sigma, rate, count, removed, times):
-    """Whatever noise, rate, steps and direction: the certified interval holds thirty digits."""
     loss = SubsampledGaussianLoss(1 / sigma, rate, removed)
     composition = Composition.of([(loss, count)])
     _, mean, variance = (float(v[0]) for v in composition.moments(np.zeros(1)))
@@ -85,14 +54,12 @@ def test_random_training_runs_contain_the_integral(sigma, rate, count, removed, 
     if epsilon >= 0.9 * composition.supremum:
         epsilon = 0.5 * float(composition.supremum)
     low, high = contour_profile(composition).log_delta(epsilon)
-    truth = log_delta(1 / sigma, rate, count, removed, epsilon)
-    assert low <= truth + mp.mpf(10) ** -13
-    assert truth <= high + mp.mpf(10) ** -13
+    truth = ref.log_on_a_line(*ref.sampled_law(1 / sigma, rate, removed), count, epsilon)
+    assert low - 1e-13 * (1 + abs(truth)) <= truth <= high + 1e-13 * (1 + abs(truth))
     assert high - low < 1e-6
 
 
 def test_delta_falls_with_epsilon_and_sigma_and_rises_with_steps_and_rate():
-    """Certified intervals never contradict the order."""
 
     def at(sigma=1.0, rate=0.02, steps=500, epsilon=1.0):
         return (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff().delta(epsilon)
@@ -117,62 +84,18 @@ def test_the_tiny_release_brackets_what_is_known_in_closed_form():
     for epsilon in (0.1, 0.5, 0.93):
         low, high = profile.log_delta(epsilon)
         truth = exact.log_delta(epsilon)
-        assert low <= truth.upper
-        assert truth.lower <= high
+        assert ref.meet((low, high), truth)
         assert high - low < 1e-4
 
 
-def test_the_curve_at_many_levels_is_that_at_each():
-    """`powers` and `power` have a point in common at each level, to levels of 1e-30."""
-    f = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
-    levels = [1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.5]
-    for level, one in zip(levels, f.powers(levels), strict=True):
-        other = f.power(level)
-        assert one.lower <= other.upper
-        assert other.lower <= one.upper
-        assert one.upper / one.lower - 1 < 1e-6
-
-
 def test_a_gaussian_by_the_contour_is_the_closed_form():
-    """The engine agrees with Phi where both apply, at every size of delta."""
     exact = ny.gdp(1.5)
     profile = contour_profile(Composition.of([(GaussianLoss(2.25), 1)]))
     for epsilon in (0.0, 0.7, 5.0, 30.0, 100.0):
         low, high = profile.log_delta(epsilon)
         truth = exact.log_delta(epsilon)
-        assert low <= truth.upper
-        assert truth.lower <= high
+        assert ref.meet((low, high), truth)
         assert high - low < 1e-8
-
-
-def test_waves_and_series_are_their_sums():
-    """Waves that are multiplied rather than computed err by no more than is said."""
-    rng = np.random.default_rng(5)
-    place, weight = rng.normal(size=40), rng.random(40) / 40
-    u = 0.37 * np.arange(5000)
-    with mp.workdps(40):
-        for k in (1, 777, 4999):
-            truth = mp.fsum(
-                mp.mpf(w) * (mp.expj(mp.mpf(0.37) * k * mp.mpf(x)) - 1)
-                for w, x in zip(weight, place, strict=True)
-            )
-            result = wave_sum(place, weight, u)[k]
-            assert abs(truth - complex(result)) <= rounding(place, weight, u)[k]
-            several = wave_sums(np.array([0 * place, place]), np.array([weight, weight]), u)[:, k]
-            assert several[0] == 0
-            assert abs(truth - complex(several[1])) <= rounding(place, weight, u)[k]
-    angle = rng.normal(size=30)
-    coefficients = rng.normal(size=300) + 1j * rng.normal(size=300)
-    direct = np.exp(np.multiply.outer(angle, -1j * np.arange(300))) @ coefficients
-    assert np.abs(series(coefficients, angle) - direct).max() < 1e-10
-
-
-def test_mass_at_one_place_loses_nothing_whatever_rounding_has_added():
-    """Mass 1 at 1/2 in a cell of width 1; its second moment errs by less than the slack."""
-    sums = np.array([[1.0], [0.5], [0.25 + 1e-11]])
-    assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5).tolist() == [0]
-    sums[2] = 0.3
-    assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5) > 0
 
 
 SUMS = {
@@ -186,7 +109,6 @@ SUMS = {
 
 @pytest.mark.parametrize("name", SUMS)
 def test_at_a_saddle_the_terms_are_least(name):
-    """The mean under the tilt c is epsilon + 1 / c + 1 / (c + 1), to a thousandth of c."""
     losses = Composition.of(SUMS[name])
     top = min(float(losses.supremum), 1e4)
     for epsilon in (0.01, 0.5, 3.0, 0.9 * top if top < 1e4 else 40.0):
@@ -200,14 +122,13 @@ def test_epsilons_of_a_cell_have_one_line_that_suits_them():
     lines = [line_at(losses, epsilon, release=False) for epsilon in np.linspace(4.5, 4.6, 11)]
     assert len(set(map(id, lines))) <= 2
     for line, epsilon in zip(lines, np.linspace(4.5, 4.6, 11), strict=True):
-        assert line is not None
         assert line.width(epsilon) < 1e-9
 
 
 def test_the_first_epsilon_of_a_training_run_takes_few_calls():
     """From the description on, at most 900 of Python's; 24,000 before one table of tilts."""
 
-    def ask() -> ny.Bound:
+    def ask():
         CACHE.clear()
         return (TRAINING * 14_062).tradeoff().epsilon(1e-5)
 
@@ -241,7 +162,6 @@ def test_a_million_rare_steps_take_few_calls():
 
 @pytest.mark.parametrize(("mu", "rate"), [(0.1656, 6.8e-6), (1.0, 1e-4), (2.0, 1e-7)])
 def test_nodes_beyond_the_only_hump_are_left_out(mu, rate):
-    """K and its error hold at tilts on both sides of the second hump, by a sum over all nodes."""
     loss = SubsampledGaussianLoss(mu, rate, removed=True)
     for w in np.geomspace(2, 100 / mu, 25):
         y = np.arange(-12.0, w * mu + 14, 0.01)
@@ -260,3 +180,129 @@ def test_a_second_delta_of_a_curve_takes_its_line_from_the_first():
     CACHE.clear()
     first, second = (function_calls(lambda e=e: f.delta(e)) for e in (4.5, 4.501))
     assert second < first / 2
+
+
+LEVELS = [0.01, 0.5, 0.88, 0.9, 0.995, 1 - 2.0**-30]
+MASSES = {-1: 0.25, 0: 0.5, 3: 0.24}  # of 1/2 times the key; the rest is an infinite loss
+MISSING = 1 - sum(p * math.exp(-k / 2) for k, p in MASSES.items())
+FINITE = FiniteLoss(
+    Fraction(1, 2), tuple(MASSES), tuple(math.log(p) for p in MASSES.values()), 0.01, MISSING
+)
+
+
+def gaussian_complement(epsilon, mu):
+    z = epsilon / mu
+    return mp.ncdf(z - mu / 2) + mp.exp(epsilon) * mp.ncdf(-z - mu / 2)
+
+
+def complement(epsilon, mu, count):
+    """1 - delta(epsilon) of a Gaussian release and ``count`` finite losses."""
+    if not count:
+        return gaussian_complement(epsilon, mu)
+    return mp.fsum(
+        p * complement(epsilon - mp.mpf(k) / 2, mu, count - 1) for k, p in MASSES.items()
+    )
+
+
+def type_two_error(log_level, mu, count):
+    """The largest 1 - delta - e^epsilon level, by ternary search in 50 digits."""
+    with mp.workdps(50):
+        level = mp.exp(mp.mpf(log_level))
+
+        def gain(epsilon):
+            return complement(epsilon, mu, count) - mp.exp(epsilon) * level
+
+        low, high = mp.mpf(-mu * mu - 40), mp.mpf(mu * mu + 40)
+        for _ in range(170):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            low, high = (left, high) if gain(left) < gain(right) else (low, right)
+        return mp.log(gain((low + high) / 2))
+
+
+@pytest.mark.parametrize("mu", [3.0, 8.0, 30.0])
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_type_two_error_of_a_gaussian_is_enclosed(mu, level):
+    composition = Composition.of([(GaussianLoss(mu * mu), 1)])
+    low, high = log_type_two_error(composition, math.log(level), contour_profile(composition))
+    assert low <= type_two_error(math.log(level), mu, 0) <= high
+    assert high - low < (1e-6 if low > -300 else 1e-5)  # 1 - delta and level cancel
+
+
+@pytest.mark.parametrize("level", [v for v in LEVELS if v < (1 - MISSING) ** 2])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_type_two_error_with_infinite_losses_is_enclosed(level, reverse):
+    parts = Composition.of([(GaussianLoss(36.0), 1), (FINITE, 2)])
+    other = parts.reverse()
+    composition, other = (other, parts) if reverse else (parts, other)
+    low, high = log_type_two_error(composition, math.log(level), contour_profile(other))
+    assert high - low < 1e-6
+    if not reverse:
+        assert low <= type_two_error(math.log(level), 6.0, 2) <= high
+        return
+    # The curve of the reversed pair is the inverse: f(f'(level)) is the level.
+    with mp.workdps(50):
+        back = [mp.exp(type_two_error(end, 6.0, 2)) for end in (high, low)]
+    assert back[0] <= level * (1 + 1e-15)
+    assert level * (1 - 1e-15) <= back[1]
+
+
+def test_nothing_is_claimed_where_the_type_two_error_is_0():
+    parts = Composition.of([(GaussianLoss(36.0), 1), (FINITE, 2)])
+    low, _ = log_type_two_error(parts, math.log(0.995), contour_profile(parts.reverse()))
+    assert low == -math.inf
+
+
+@pytest.mark.parametrize("epsilon", [-12.0, -3.0, 0.0, 2.0, 25.0])
+def test_one_minus_delta_is_enclosed_on_and_off_the_place_of_a_line(epsilon):
+    composition = Composition.of([(GaussianLoss(36.0), 1), (FINITE, 2)])
+    line = complement_line(composition, epsilon)
+    places = epsilon + np.array([-30.0, -2.0, -0.1, 0.0, 0.1, 2.0, 30.0])
+    low, high = line.log_complement(places)
+    with mp.workdps(50):
+        for place, least, most in zip(places, low, high, strict=True):
+            assert least <= mp.log(complement(mp.mpf(place), 6.0, 2)) <= most
+    assert high[3] - low[3] < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "level"),
+    [
+        (ny.Gaussian(1).subsample(rate=0.1) * 10**5, 0.05),
+        (ny.Gaussian(1).subsample(rate=0.01) * 449_000, 0.9),
+        (ny.Laplace(1).subsample(rate=0.1) * 10**4, 0.05),
+        (ny.Gaussian(1).subsample(rate=0.01) * 10**4, 0.999999),
+    ],
+)
+def test_a_type_two_error_near_0_has_digits(mechanism, level):
+    f = mechanism.tradeoff()
+    error, power = f(level), f.power(level=level)
+    assert 0 < error.lower <= error.upper <= error.lower * (1 + 1e-6)
+    assert power.lower <= 1 - error.lower
+    assert 1 - error.upper <= power.upper
+
+
+@settings(max_examples=examples(60))
+@given(
+    left=st.floats(0.01, 5.0),
+    right=st.floats(0.01, 5.0),
+    curve=st.floats(0.0, 3.0),
+    bend=st.floats(-4.0, 4.0),
+    move=st.sampled_from([0.0, 0.0, 1e-9, -1e-5, 3e-3]),
+    width=st.sampled_from([0.0, 1e-12, 1e-9]),
+)
+def test_chords_at_a_bend_hold_the_largest_value_of_a_concave_function(
+    left, right, curve, bend, move, width
+):
+    """It is 1 less two slopes and a parabola in t; its largest value is 1 at a place near."""
+    top = math.exp(bend + move)
+
+    def gain(epsilon):
+        away = np.exp(epsilon) / top - 1
+        value = 1 - np.where(away < 0, -left, right) * away - curve * away**2
+        return value - width - 1e-14, value + width + 1e-14
+
+    low, high = _largest_around(gain, bend)
+    assert low <= 1e-12
+    assert high >= -1e-12
+    if move == 0:
+        assert high - low < 20 * width + 1e-6 * (1 + curve)

@@ -1,7 +1,5 @@
 """Piecewise-linear curves by their corners, in fractions: no code of the library's."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from fractions import Fraction as F
 from itertools import pairwise
@@ -11,14 +9,13 @@ from hypothesis import strategies as st
 Curve = list[tuple[F, F]]  # (type I error, type II error), from level 0 to (1, 0)
 
 
-def value(f: Curve, x: F) -> F:
-    """f(x): straight between the corners."""
+def value(f, x):
     i = min(bisect_right([a for a, _ in f], x), len(f) - 1)
     (x0, y0), (x1, y1) = f[i - 1], f[i]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def inverse(f: Curve, y: F) -> F:
+def inverse(f, y):
     """inf { t : f(t) <= y }, with its jumps: f(0) < 1, and f = 0 before 1."""
     if f[0][1] <= y:
         return F(0)
@@ -28,7 +25,7 @@ def inverse(f: Curve, y: F) -> F:
     raise AssertionError
 
 
-def places(f: Curve) -> list[F]:
+def places(f):
     """Where f or its inverse has corners, and f meets its inverse between them."""
     results = sorted({x for x, _ in f} | {y for _, y in f} | {F(0), F(1)})
     more = []
@@ -40,8 +37,7 @@ def places(f: Curve) -> list[F]:
     return sorted({*results, *more})
 
 
-def below(points: Curve) -> Curve:
-    """The largest convex function below the points."""
+def below(points):
     results: Curve = []
     for x, y in sorted(points):
         while len(results) > 1 and (results[-1][1] - results[-2][1]) * (x - results[-2][0]) >= (
@@ -52,24 +48,21 @@ def below(points: Curve) -> Curve:
     return results
 
 
-def largest(f: Curve) -> Curve:
-    """max{f, f^-1} by its corners."""
+def largest(f):
     return [(x, max(value(f, x), inverse(f, x))) for x in places(f)]
 
 
-def smallest(f: Curve) -> Curve:
-    """The biconjugate of min{f, f^-1} by its corners."""
+def smallest(f):
     return below([(x, min(value(f, x), inverse(f, x))) for x in places(f)])
 
 
-def masses(f: Curve) -> tuple[list[F], list[F]]:
+def masses(f):
     """Probabilities of the outcomes under P and Q, all outcomes of the loss inf first."""
     p = [1 - f[0][1], *(a[1] - b[1] for a, b in pairwise(f))]
     return p, [F(0), *(b[0] - a[0] for a, b in pairwise(f))]
 
 
-def power(p: list[F], q: list[F], level: F) -> F:
-    """The best test of null q."""
+def power(p, q, level):
     result = F(0)
     for _, a, b in sorted(((a / (a + b), a, b) for a, b in zip(p, q) if a + b), reverse=True):  # noqa: B905
         if b > level:
@@ -78,8 +71,7 @@ def power(p: list[F], q: list[F], level: F) -> F:
     return result
 
 
-def times(p: list[F], q: list[F], count: int) -> tuple[list[F], list[F]]:
-    """So many independent outcomes."""
+def times(p, q, count):
     first, second = [F(1)], [F(1)]
     for _ in range(count):
         first, second = [a * b for a in first for b in p], [a * b for a in second for b in q]
@@ -87,7 +79,7 @@ def times(p: list[F], q: list[F], count: int) -> tuple[list[F], list[F]]:
 
 
 @st.composite
-def curves(draw: st.DrawFn, most: int = 4) -> Curve:
+def curves(draw, most=4):
     """A curve with few corners; some begin below 1, some end before 1."""
     count = draw(st.integers(1, most))
     p = [F(draw(st.integers(0, 12))) for _ in range(count)]

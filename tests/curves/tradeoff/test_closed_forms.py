@@ -1,7 +1,5 @@
 """Gaussian, Laplace and named curves against their formulas in 60 digits and printed figures."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction as F
 
@@ -50,10 +48,6 @@ def test_epsilon_answers_below_the_smallest_float():
     low, high = (mp.log(ref.gaussian_delta(1, e)) for e in (epsilon.upper, epsilon.lower))
     assert low <= -1000 <= high
     assert epsilon.width < 1e-9
-
-
-def test_a_tiny_gaussian_keeps_a_useful_width():
-    assert ny.Gaussian(10**9).tradeoff().delta(0.0).width < 1e-6 * 4e-10
 
 
 @pytest.mark.parametrize("scale", ["0.01", "0.3", "1", "3", "7", "1000"])
@@ -110,34 +104,18 @@ def test_the_2020_redistricting_release_prints_table_2_of_kifer_and_abowd():
         assert round(ny.zcdp(rho).power(level).upper, 2) == z
 
 
-def test_the_curve_of_zcdp_is_never_more_private_than_the_gaussian_that_attains_it():
-    for rho in ("0.1", "0.5", "2.63"):
-        for level in (0.01, 0.05, 0.10):
-            gaussian = ny.gdp(math.sqrt(2 * float(rho))).power(level).lower
-            assert ny.zcdp(rho).power(level).upper >= gaussian
-
-
-def test_the_pair_of_epsilon_and_delta_answers_its_own_definition():
-    for delta in (1e-3, 1e-6, 1e-20):
-        f = ny.approximate(1, delta)
-        assert ref.holds(f.delta(1.0), mp.mpf(delta))
-        assert 1 - 1e-5 <= f.epsilon(delta * (1 + 1e-9)).upper <= 1
-
-
-def test_epsilon_at_exactly_the_delta_of_the_pair_is_finite():
-    for delta in (1e-3, 1e-6, 1e-10):
-        assert ny.approximate(1, delta).epsilon(delta).upper <= 1 + 1e-9
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10, 1e-20])
+def test_the_pair_of_epsilon_and_delta_answers_its_own_definition(delta):
+    f = ny.approximate(1, delta)
+    assert ref.holds(f.log_delta(1.0), mp.log(delta))
+    assert 1 - 1e-5 <= f.epsilon(delta * (1 + 1e-9)).upper <= 1
+    assert f.epsilon(delta).upper <= 1 + 1e-9
 
 
 def test_a_power_of_zero_is_perfect_privacy_for_every_family():
     for f in (ny.gdp(1), ny.zcdp(1), ny.pure(1), ny.approximate(1, 1e-3), ny.perfect()):
         assert ny.compare(f**0, ny.perfect()) == "equal"
         assert (f**0).delta(0.0).upper < 1e-300
-
-
-def test_a_gaussian_parameter_too_small_for_its_square_is_refused_or_counted():
-    with pytest.raises(ValueError, match="mu"):
-        ny.gdp(1e-200)
 
 
 @pytest.mark.parametrize("exponent", [-149, -122, -90, -40, -17, -9, -3])

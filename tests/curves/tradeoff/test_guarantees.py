@@ -1,10 +1,8 @@
 """Guarantees that come in as profiles, as bounded probabilities, as mixtures."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction as F
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import exact_polygons as cv
 import mpmath as mp
@@ -24,7 +22,6 @@ epsilons = st.integers(0, 12).map(lambda n: F(n, 4))
 
 
 def lowest(lines, level):
-    """The curve's power: the least of the lines, of their mirror images and of 1, in 60 digits."""
     x, result = mp.mpf(level), mp.mpf(1)
     for epsilon, delta in lines:
         t, d = mp.exp(ref.exact(epsilon)), ref.exact(delta)
@@ -39,7 +36,6 @@ def test_a_profile_is_the_lowest_curve_that_keeps_its_points(profile):
     for level in LEVELS:
         power = f.power(level)
         assert ref.holds(power, lowest(profile.items(), level))
-        assert power.width < 1e-11
 
 
 @few
@@ -85,29 +81,6 @@ def test_two_profiles_are_those_of_the_two_orders():
         assert f.power(level).upper >= both.power(level).lower
     one = from_profile({e: delta(p, q, e) for e in places}, {0: 1})
     assert one.power(0.25).upper >= f.power(0.25).upper - 1e-12
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        (({},), ValueError, "profile is empty"),
-        (({1: -0.1},), ValueError, r"profile\[1\] = -0.1"),
-        (({1: 1.5},), ValueError, r"profile\[1\] = 1.5"),
-        (({1: math.nan},), ValueError, r"profile\[1\] = nan"),
-        (({math.inf: 0.1},), ValueError, "epsilon of profile = inf"),
-        (({-1: 0.7},), ValueError, "reverse="),
-        (({-1: 0.5}, {0: 0.5}), ValueError, r"1 - e\^epsilon"),
-        (({0: 0.5}, {-1: 0.5}), ValueError, r"reverse\[-1\]"),
-        (([1, 2],), TypeError, "mapping"),
-        (({1: 0.1, 1e9: 0.0},), ValueError, "at most"),
-    ],
-)
-def test_bad_profiles_are_named(arguments, error, words):
-    with pytest.raises(error, match=words):
-        from_profile(*arguments)
-
-
-# Probabilistically bounded
 
 
 @st.composite
@@ -166,9 +139,6 @@ def test_probabilistic_bounds_at_their_ends():
     assert pbdp(1, 0) == ny.pure(1)
     assert pbdp(1, 1).power(0).upper == 1
     assert pbdp(0, 0.1).power(0.25).upper == pytest.approx(0.25, rel=1e-9)
-    for bad in ((-1, 0.1), (1, -0.1), (1, 1.1)):
-        with pytest.raises(ValueError, match=r"epsilon|delta"):
-            pbdp(*bad)
 
 
 def test_who_is_named_by_epsilon_delta_is_probabilistically_bounded_with_more():
@@ -179,19 +149,17 @@ def test_who_is_named_by_epsilon_delta_is_probabilistically_bounded_with_more():
         assert g.power(level).lower <= f.power(level).upper
 
 
-# Mixtures
-
-
 def test_a_seen_mixture_has_the_mean_of_the_deltas():
     parts = [ny.gdp(1), ny.pure(1), (ny.Laplace(3) + ny.Gaussian(2)).tradeoff()]
     weights = [F(1, 2), F(3, 10), F(1, 5)]
-    f = mixture(weights, parts)
     for epsilon in (0.0, 0.3, 1.0, 3.0):
-        low = math.fsum(float(w) * g.delta(epsilon).lower for w, g in zip(weights, parts))  # noqa: B905
-        high = math.fsum(float(w) * g.delta(epsilon).upper for w, g in zip(weights, parts))  # noqa: B905
-        delta = f.delta(epsilon)
-        assert delta.lower <= high * (1 + 1e-14)
-        assert delta.upper >= low * (1 - 1e-14)
+        each = [g.delta(epsilon) for g in parts]
+        low, high = (
+            math.fsum(float(w) * x for w, x in zip(weights, ends, strict=True))
+            for ends in ([b.lower for b in each], [b.upper for b in each])
+        )
+        delta = mixture(weights, parts).delta(epsilon)
+        assert ref.meet(delta, (low * (1 - 1e-14), high * (1 + 1e-14)))
         assert delta.upper == pytest.approx(high, rel=1e-4)
 
 
@@ -199,29 +167,22 @@ def test_a_seen_mixture_has_the_mean_of_the_deltas():
 @given(cv.curves(2), cv.curves(2), st.integers(1, 9))
 def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, tenths):
     w = F(tenths, 10)
-    (p, q), (p2, q2) = cv.masses(f), cv.masses(g)
     draws = [
         Tradeoff.of(ny.from_points([x for x, _ in h], [y for _, y in h]).alternatives, ordered=True)
         for h in (f, g)
     ]
-    observation = mixture([w, 1 - w], draws) ** 2
-    hidden = mixture([w, 1 - w], draws, observed=False)
-    pq = (
-        [w * a for a in p] + [(1 - w) * a for a in p2],
-        [w * b for b in q] + [(1 - w) * b for b in q2],
-    )
-    both = cv.times(*pq, 2)
-    size = max(len(p), len(p2))
-    wide = [[*v, *([F(0)] * (size - len(v)))] for v in (p, q, p2, q2)]
-    mixed = [
-        [w * a + (1 - w) * b for a, b in zip(wide[i], wide[i + 2], strict=True)] for i in (0, 1)
-    ]
+    seen, hidden = (mixture([w, 1 - w], draws, observed=observed) for observed in (True, False))
+    observation = seen**2
+    sides = [*zip(cv.masses(f), cv.masses(g), strict=True)]
+    both = cv.times(*([w * a for a in one] + [(1 - w) * a for a in two] for one, two in sides), 2)
+    pairs = [zip_longest(one, two, fillvalue=F(0)) for one, two in sides]
+    mixed = [[w * a + (1 - w) * b for a, b in pair] for pair in pairs]
     for level in (0.003, 0.11, 0.5):
         power = observation.power(level)
-        assert ref.holds(power, ref.exact(cv.power(*both, F(level))))
-        assert power.width < 1e-4
+        assert ref.holds(power, ref.exact(cv.power(*both, F(level))), 1e-4)
         bound = hidden.power(level)
         assert cv.power(*mixed, F(level)) <= F(bound.upper)
+        assert bound.upper <= seen.power(level).upper * (1 + 1e-9)
         assert bound.lower <= level
         assert hidden.delta(0.2).lower == 0
     assert "bound" in hidden.method or hidden == draws[0]
@@ -236,13 +197,14 @@ def test_mixtures_that_reveal_all_sometimes_are_leaks():
     assert g.pure().upper == math.inf
 
 
-def test_what_a_hidden_mixture_may_hide_is_not_claimed():
-    f = mixture([0.5, 0.5], [ny.pure(1), ny.pure(2)], observed=False)
-    assert (f.pure().lower, f.pure().upper) == (0, 2)
-    assert f.renyi(2).lower == 0
-    g = mixture([0.5, 0.5], [ny.NonPrivate().tradeoff(), ny.pure(2)], observed=False)
-    assert (g.pure().lower, g.pure().upper) == (0, math.inf)
-    assert (g.renyi(2).lower, g.epsilon(0.01).lower) == (0, 0)
+NOTHING = ny.NonPrivate().tradeoff()
+
+
+@pytest.mark.parametrize(("first", "top"), [(ny.pure(1), 2), (NOTHING, math.inf)])
+def test_what_a_hidden_mixture_may_hide_is_not_claimed(first, top):
+    f = mixture([0.5, 0.5], [first, ny.pure(2)], observed=False)
+    assert (f.pure().lower, f.pure().upper) == (0, top)
+    assert (f.renyi(2).lower, f.epsilon(0.01).lower) == (0, 0)
 
 
 def test_mixtures_of_sums_compose():
@@ -252,21 +214,6 @@ def test_mixtures_of_sums_compose():
     assert f.delta(0.5).upper == pytest.approx(known, rel=1e-3)
     assert f.neighboring == "add-remove"
     assert (f**3).delta(0.5).upper > f.delta(0.5).upper
-
-
-@pytest.mark.parametrize(
-    ("weights", "alternatives", "error", "words"),
-    [
-        ([0.5, 0.4], [ny.gdp(1), ny.gdp(2)], ValueError, "sum of weights"),
-        ([1.5, -0.5], [ny.gdp(1), ny.gdp(2)], ValueError, r"weights\[1\]"),
-        ([1], [ny.gdp(1), ny.gdp(2)], ValueError, "same number"),
-        ([0.5, 0.5], [ny.gdp(1), 2], TypeError, r"curves\[1\]"),
-        ([0.5, 0.5], [ny.gdp(1), ny.zcdp(1)], ValueError, r"curves\[1\].*pair of distributions"),
-    ],
-)
-def test_bad_mixtures_are_named(weights, alternatives, error, words):
-    with pytest.raises(error, match=words):
-        mixture(weights, alternatives)
 
 
 def test_corners_stay_convex():

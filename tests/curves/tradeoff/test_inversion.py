@@ -1,13 +1,10 @@
 """Epsilon at a delta inverts delta at an epsilon: tight to one part in 10^12, on the safe side."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.curves.tradeoff import queries
 from neyman.numerics import falls_to, question_meter
 
 TIGHT = 2e-12
@@ -33,7 +30,6 @@ RELEASES = {
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-11])
 @pytest.mark.parametrize("name", RELEASES)
 def test_no_smaller_epsilon_is_certified_at_this_delta(name, delta):
-    """The upper end is within delta; one part in 10^12 below it the proven delta is larger."""
     curve = RELEASES[name]().tradeoff()
     epsilon = curve.epsilon(delta=delta).upper
     if epsilon in (0.0, float("inf")):
@@ -99,14 +95,6 @@ def test_a_hundred_epsilons_take_a_tenth_of_the_operations_of_a_hundred_searches
     assert counts[1] <= 10 * counts[0]
 
 
-def test_an_engine_that_remembers_nothing_searches_once(monkeypatch):
-    searches = []
-    search = queries._search_profile
-    monkeypatch.setattr(queries, "_search_profile", lambda *a: searches.append(a) or search(*a))
-    ny.RandomizedResponse(1, 4).shuffle(users=50).tradeoff().epsilon(delta=1e-3)
-    assert len(searches) == 1
-
-
 @pytest.mark.parametrize("root", [1e-8, 0.3, 7.0, 4e5])
 @pytest.mark.parametrize("cliff", [1.0, 1 + 1e-3])
 def test_a_bracket_closes_in_a_few_questions_wherever_the_root_is(root, cliff):
@@ -122,3 +110,10 @@ def test_a_bracket_closes_in_a_few_questions_wherever_the_root_is(root, cliff):
     assert f(low) > 0 >= f(high)
     assert high - low <= 1e-12 * max(1e-9, high)
     assert asked <= 60
+
+
+def test_an_engine_that_remembers_nothing_searches_once():
+    """A second search takes 190 million operations in place of 109."""
+    with question_meter() as meter:
+        ny.RandomizedResponse(1, 4).shuffle(users=50).tradeoff().epsilon(delta=1e-3)
+    assert meter.count < 1.4e8

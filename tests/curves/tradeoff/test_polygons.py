@@ -1,18 +1,21 @@
 """Polygons on either side of a curve, against mpmath and enumeration."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from itertools import pairwise
 
+import exact_polygons as cv
 import mpmath as mp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
-from neyman.curves import Composition, composition_between, enclosed, exponential, mirrored
+from neyman.curves import Composition, composition_between, enclosed, exponential, hull, mirrored
 from neyman.curves.tradeoff.enclosure import _last_corner
-from neyman.curves.tradeoff.piecewise_linear import after
+from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
+from neyman.curves.tradeoff.piecewise_linear import after, rounded
+from random_laws import examples
 
 
 def concave(polygon):
@@ -66,8 +69,7 @@ def test_lattices_are_held_to_rounding(mechanism, law):
     f = ny.Tradeoff((composition_between(enclosed(pair)),))
     for level in (1e-9, 1e-3, 0.1, 0.5, 0.9):
         power, truth = f.power(level), ref.power(law, level)
-        assert ref.holds(power, truth)
-        assert power.width <= 1e-10 * power.upper
+        assert ref.holds(power, truth, 1e-10)
 
 
 def test_a_laplace_curve_keeps_its_corners():
@@ -85,15 +87,8 @@ def test_one_test_after_another_is_the_composition_of_powers():
     b = ((F(0), F(0)), (F(1, 5), F(3, 5)), (F(4, 5), F(1)), (F(1), F(1)))
     result = after(a, b)
     for level in (F(0), F(1, 50), F(1, 4), F(3, 5), F(1)):
-        assert at(result, level) == at(b, at(a, level))
+        assert cv.value(result, level) == cv.value(b, cv.value(a, level))
     assert mirrored(mirrored(b)) == b
-
-
-def at(polygon, x):
-    for (x0, y0), (x1, y1) in pairwise(polygon):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    raise AssertionError
 
 
 @pytest.mark.parametrize("epsilon", [F(0), F(1), F(-7, 3), F(1, 10**9), F(900), F(-900)])
@@ -129,3 +124,63 @@ def test_the_last_corner_of_guessing_is_at_level_1():
     level, power = _last_corner(Composition.of([(loss, 1)]), 0.0)
     assert level == 1
     assert 1 - F(1, 10**12) < power <= 1
+
+
+NEAR = F(1, 10**12)  # relative
+SMALL = F(1, 10**200)  # of a level, and of a type II error, below which corners move farther
+
+
+def coordinates():
+    """Numbers in [0, 1], some of them very near an end."""
+    near = st.floats(1e-210, 0.5).map(F)
+    tiny = st.integers(1, 210).flatmap(lambda k: st.integers(1, 9).map(lambda d: F(d, 10**k) / 2))
+    small = near | tiny
+    return small | small.map(lambda x: 1 - x)
+
+
+def polygons(side):
+    corner = st.tuples(coordinates(), coordinates())
+    return st.lists(corner, min_size=0, max_size=9).map(lambda c: rounded(hull(c), side))
+
+
+@given(polygons(-1), polygons(-1))
+@settings(max_examples=examples(600))
+def test_a_test_after_another_rounded_down_lies_below_the_exact_one_and_near_it(first, second):
+    exact, below = after(first, second), after_rounded(first, second, -1)
+    assert all(power <= cv.value(exact, level) for level, power in below)
+    for level, power in exact:
+        least = cv.value(below, level)
+        if SMALL < level < 1 and power > SMALL and 1 - power > SMALL:
+            miss = 1 - power + power * NEAR
+            assert least >= power * (1 - NEAR) or 1 - least <= miss * (1 + NEAR)
+
+
+@given(polygons(1), polygons(1))
+@settings(max_examples=examples(600))
+def test_a_test_after_another_rounded_up_lies_above_the_exact_one_and_near_it(first, second):
+    exact, above = after(first, second), after_rounded(first, second, 1)
+    assert all(cv.value(above, level) >= power for level, power in exact)
+    for level, power in exact:
+        if SMALL < level < 1 and power > SMALL and 1 - power > SMALL:
+            assert cv.value(above, level) <= power * (1 + NEAR) + SMALL
+
+
+@given(polygons(1), st.sampled_from([-1, 1]))
+@settings(max_examples=examples(600))
+def test_a_polygon_with_fewer_corners_stays_on_its_side(polygon, side):
+    fewer = thinned(polygon, side)
+    assert len(fewer) <= len(polygon)
+    if side > 0:
+        assert all(cv.value(fewer, level) >= power for level, power in polygon)
+    else:
+        assert all(power <= cv.value(polygon, level) for level, power in fewer)
+
+
+def test_fewer_lines_around_a_smooth_curve_stay_close():
+    """1,000 lines about the square root: half of them leave a gap of the spacing's square."""
+    places = [F(k, 1000) for k in range(1, 1000)]
+    curve = rounded(hull((x * x, 2 * x - x * x) for x in places), 1)
+    fewer = thinned(curve, 1)
+    assert len(fewer) < 0.51 * len(curve)
+    gaps = [cv.value(fewer, level) - power for level, power in curve]
+    assert 0 <= min(gaps) <= max(gaps) < F(2, 10**6)

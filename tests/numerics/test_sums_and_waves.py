@@ -1,16 +1,20 @@
 """Convolution on lattices, and moving atoms onto a grid safely to either side."""
 
-from __future__ import annotations
-
 import math
+import os
+import subprocess
+import sys
 import tracemalloc
 from fractions import Fraction as F
 
+import mpmath
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import neyman as ny
 from neyman.curves import LatticeProfile
 from neyman.numerics import (
     LEAST_WEIGHT,
@@ -20,10 +24,16 @@ from neyman.numerics import (
     common_step,
     compose,
     contract,
+    even_series,
     power,
+    series,
     spread,
+    wave_sum,
+    wave_sums,
 )
 from neyman.numerics.atoms import convolve
+from neyman.numerics.characteristic_function import rounding
+from neyman.numerics.decay import _gain
 
 tries = settings(max_examples=60)
 
@@ -57,7 +67,6 @@ def test_convolution_stays_within_its_stated_error_of_exact_arithmetic(a, b, n):
 
 
 def test_many_terms_are_convolved_with_few_roundings():
-    """Of 700 terms, each entry is within the stated error of a sum of fractions."""
     rng = np.random.default_rng(7)
     weights = [rng.random(700) ** 9, rng.random(900) ** 9]
     result = convolve(*(atoms(w) for w in weights))
@@ -212,3 +221,87 @@ def test_sums_of_losses_stay_within_their_stated_error_of_exact_arithmetic(sizes
     assert np.all(total.relative <= 2 * relative + 2.5 * 2.0**-53)  # with the common factor's
     exact = lost + F(1, 4) * (sums[0] + sums[1] + F(1, 4))
     assert exact <= F(total.tail) <= exact * (1 + F(1, 10**8)) + 99 * F(LEAST_WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "step", "count"),
+    [(40, 0.3, 1e-3, 9000), (2000, -1.2, 5e-6, 10_000), (300, 2.0, -3e-4, 1), (2, 0.0, 0.1, 50)],
+)
+def test_a_sum_at_even_angles_errs_by_at_most_its_bound(size, start, step, count):
+    rng = np.random.default_rng(3)
+    weight = (rng.normal(size=size) + 1j * rng.normal(size=size)) / np.arange(1, size + 1)
+    sums, error = even_series(weight, start, step, count)
+    assert sums.shape == error.shape == (count,)
+    assert error.max() < 1e-9
+    with mpmath.workdps(30):
+        for j in {0, count // 3, count - 1}:
+            angle = mpmath.mpf(start) + j * mpmath.mpf(step)
+            wave, truth = mpmath.expj(-angle), mpmath.mpc(0)
+            for w in weight[::-1]:
+                truth = truth * wave + mpmath.mpc(w)
+            assert abs(truth - mpmath.mpc(sums[j])) <= error[j]
+
+
+def test_many_even_epsilons_have_the_bounds_of_single_ones():
+    f = (ny.DiscreteGaussian(sigma=3) * 5 + ny.Laplace(scale=20)).tradeoff()
+    profile = f.profiles[0]
+    epsilons = np.arange(4000) * 1e-3
+    low, high = profile.log_deltas(epsilons)
+    assert np.all(high - low < 1e-3)
+    for k in (0, 1234, 3999):
+        below, above = profile.log_delta(float(epsilons[k]))
+        assert low[k] <= above
+        assert below <= high[k]
+
+
+_THREADS = """
+import time
+import numpy as np
+from neyman.numerics import characteristic_function as waves
+draw = np.random.default_rng(1)
+time.sleep(0.5)  # new threads wait for a while
+for rows, terms, columns in ((1, 600, 600), (8, 128, 128), (200, 128, 128), (66, 130, 127)):
+    left = draw.normal(size=(rows, terms)) + 1j
+    right = (draw.normal(size=(columns, terms)) + 1j).T
+    own, every = time.thread_time(), time.process_time()
+    product = waves._product(left, right)
+    time.sleep(0.1)  # threads that wait for the next product would run
+    own, every = time.thread_time() - own, time.process_time() - every
+    assert np.allclose(product, np.einsum("ij,jk->ik", left, right))
+    assert every - own < 0.01, (rows, terms, columns, every - own)
+"""
+
+
+def test_small_products_are_not_shared_among_threads():
+    """Threads of BLAS that wait at full load took nine tenths of a receipt's CPU time."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    subprocess.run([sys.executable, "-c", _THREADS], check=True, env=env)
+
+
+def test_waves_and_series_are_their_sums():
+    rng = np.random.default_rng(5)
+    place, weight = rng.normal(size=40), rng.random(40) / 40
+    u = 0.37 * np.arange(5000)
+    with mp.workdps(40):
+        for k in (1, 777, 4999):
+            truth = mp.fsum(
+                mp.mpf(w) * (mp.expj(mp.mpf(0.37) * k * mp.mpf(x)) - 1)
+                for w, x in zip(weight, place, strict=True)
+            )
+            result = wave_sum(place, weight, u)[k]
+            assert abs(truth - complex(result)) <= rounding(place, weight, u)[k]
+            several = wave_sums(np.array([0 * place, place]), np.array([weight, weight]), u)[:, k]
+            assert several[0] == 0
+            assert abs(truth - complex(several[1])) <= rounding(place, weight, u)[k]
+    angle = rng.normal(size=30)
+    coefficients = rng.normal(size=300) + 1j * rng.normal(size=300)
+    direct = np.exp(np.multiply.outer(angle, -1j * np.arange(300))) @ coefficients
+    assert np.abs(series(coefficients, angle) - direct).max() < 1e-10
+
+
+def test_mass_at_one_place_loses_nothing_whatever_rounding_has_added():
+    """Mass 1 at 1/2 in a cell of width 1; its second moment errs by less than the slack."""
+    sums = np.array([[1.0], [0.5], [0.25 + 1e-11]])
+    assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5).tolist() == [0]
+    sums[2] = 0.3
+    assert _gain(sums, np.ones(1), 1e-10, 1.0, 1.5) > 0
