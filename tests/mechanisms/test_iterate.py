@@ -15,7 +15,14 @@ from scipy.stats import norm
 
 import neyman as ny
 from neyman import NoisyCyclicGradientDescent, NoisyGradientDescent, NoisyStochasticGradientDescent
-from neyman.mechanisms.last_iterate import contraction
+
+
+def contraction(step_size, strong_convexity, smoothness):
+    terms = {"strong_convexity": strong_convexity, "smoothness": smoothness}
+    chain = NoisyGradientDescent.langevin(
+        n=9, steps=3, step_size=step_size, temperature=1, sensitivity=1, **terms
+    )
+    return chain.contraction
 
 
 def mu(mechanism):

@@ -9,10 +9,9 @@ import pytest
 
 import neyman as ny
 from neyman import DPSGD, MatrixMechanism
-from neyman.mechanisms import Toeplitz, Triangular, square_root
-from neyman.mechanisms.dp_sgd import SAMPLINGS
-from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
+from neyman.mechanisms import Binned, Toeplitz, Tree, Triangular, square_root
 
+SAMPLINGS = "poisson", "allocated", "k-of-t", "fixed", "shuffled", "cyclic"
 N, BATCH, SIGMA = 1000, 64, 0.9
 ROUNDS = math.ceil(N / BATCH)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
 from itertools import pairwise
@@ -10,9 +11,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from typer.testing import CliRunner
 
 import neyman as ny
-from neyman.cli.expression import mechanism_from
+from neyman.cli import app
 from neyman.curves import LossBracket
 
 CHECKS = [(1, 8, 23.08, 0.005), (16, 16, 1.37506984167, 1e-11)]
@@ -231,13 +233,19 @@ def test_sums_are_of_the_same_user():
         ny.Gaussian(1e-4).subsample(rate=0.1).user(8)
 
 
+def accounted(text):
+    """The mechanism that the command line reads."""
+    done = CliRunner().invoke(app, ["account", text, "--json"])
+    return ny.Mechanism.from_dict(json.loads(done.stdout)["mechanism"])
+
+
 def test_descriptions_name_the_records_only_where_there_are_several():
     """JSON and texts of one record are those of old; those of more are read back."""
     step = ny.Gaussian(2).subsample(rate=Fraction(1, 10))
     assert "records" not in step.to_json()
     assert repr(step.user(3)).endswith(".subsample(rate=Fraction(1, 10)).user(3)")
     assert ny.Mechanism.from_json(step.user(3).to_json()) == step.user(3)
-    assert mechanism_from("Gaussian(2).subsample(rate=1/10).user(3) * 5") == step.user(3) * 5
+    assert accounted("Gaussian(2).subsample(rate=1/10).user(3) * 5") == step.user(3) * 5
     run = ny.DPSGD(600, 60, 2, 3)
     assert "user" not in run.to_json() + repr(run)
     for more in (
@@ -250,7 +258,7 @@ def test_descriptions_name_the_records_only_where_there_are_several():
         assert ny.Mechanism.from_json(several.to_json()) == several
         assert hash(several) != hash(run)
     text = "DPSGD(600, 60, 2, 3, records_per_user={1: 300, 3: 100})"
-    assert mechanism_from(text) == ny.DPSGD(600, 60, 2, 3, records_per_user={3: 100, 1: 300})
+    assert accounted(text) == ny.DPSGD(600, 60, 2, 3, records_per_user={3: 100, 1: 300})
 
 
 def test_sigma_is_over_the_clip_of_a_record_or_of_the_sum_of_a_user():

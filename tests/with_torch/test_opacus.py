@@ -14,8 +14,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch.utils.data import DataLoader, TensorDataset
 
 import neyman as ny
-from neyman.accounting import NeymanOpacusAccountant, check_batches
-from neyman.accounting.integrations.opacus import check_model
+from neyman.accounting import NeymanOpacusAccountant, check_batches, check_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DELTA = 1e-5

@@ -13,7 +13,6 @@ from scipy.stats import chi2, norm
 from torch.utils.data import DataLoader, TensorDataset
 
 import neyman as ny
-from neyman.accounting.integrations.step_accountant import FLOATS, StepAccountant
 from neyman.opacus import check_batches, make_exact
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -334,17 +333,17 @@ def test_the_receipt_states_what_follows_from_the_steps_and_what_is_assumed():
     assert text == json.dumps(same.accountant.receipt(), sort_keys=True)
     receipt = json.loads(text)
     assert receipt["guarantee"]["epsilon"][0]["upper"] == pytest.approx(epsilon, rel=1e-9)
-    assert StepAccountant.problems(receipt) == []
+    assert accountant.problems(receipt) == []
     assert not any("floating" in condition for condition in receipt["conditions"])
     assert repr(accountant).endswith("at delta 1e-05, noise exact>")
     # A step of the user's own, and a state that was saved and loaded.
-    again = StepAccountant()
+    again = type(accountant)()
     again.load_state_dict(accountant.state_dict())
     assert again.exact
     again.step(noise_multiplier=2.0, sample_rate=0.25)
     mixed = again.receipt()
     assert (mixed["exact_steps"], mixed["steps"][0]["steps"]) == (4, 5)
-    assert mixed["conditions"][-1] == FLOATS.format(count=1)
+    assert mixed["conditions"][-1].startswith("1 steps drew batches or noise")
     assert "noise assumed exact" in repr(again)
     for change in (
         lambda r: r["guarantee"]["epsilon"][0].update(upper=epsilon * 0.99),
@@ -355,4 +354,4 @@ def test_the_receipt_states_what_follows_from_the_steps_and_what_is_assumed():
     ):
         forged = json.loads(json.dumps(mixed))
         change(forged)
-        assert StepAccountant.problems(forged)
+        assert accountant.problems(forged)
