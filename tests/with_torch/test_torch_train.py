@@ -16,12 +16,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neyman as ny
 from neyman.analysis import Trained
-from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
-from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
-from neyman.analysis.training.torch_training import SCHEMA
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
 
 pytestmark = pytest.mark.needs("release")
+CHECKPOINT = "checkpoint.bin"
 GENERATOR = np.random.default_rng(0)
 X = torch.from_numpy(GENERATOR.uniform(-1, 1, (60, 3)))
 Y = torch.from_numpy(GENERATOR.uniform(-1, 1, (60, 1)))
@@ -651,36 +649,40 @@ def test_a_run_that_goes_on_equals_an_unbroken_one(tmp_path):
     assert trained.problems() == []
 
 
-def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypatch):
-    """Killed at each write of a checkpoint: noise is drawn at most ten times for ten steps."""
-    from neyman.analysis.training import noisy_gradient, torch_training
+def at_writes(patch, number, before=lambda: None, after=lambda: None):
+    """Call something before or after a checkpoint takes the place of the last for this time."""
+    real, writes = os.replace, []
 
-    real, real_write = noisy_gradient.rounded_gaussian, torch_training.write
+    def replacing(source, target, **more):
+        writes.extend([1] * str(target).endswith(CHECKPOINT))
+        at = str(target).endswith(CHECKPOINT) and len(writes) == number
+        _ = at and before()
+        real(source, target, **more)
+        _ = at and after()
+
+    patch.setattr(os, "replace", replacing)
+
+
+def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypatch):
+    """Killed at each write of a checkpoint: noise moves the parameters at most ten times."""
     for stop in (1, 2, 3, 5):
-        folder = tmp_path / str(stop)
+        folder, moves = tmp_path / str(stop), []
         folder.mkdir()
         ledger = books(folder)
-        counts = {"draws": 0, "writes": 0}
 
-        def noise(*arguments, counts=counts, **more):
-            counts["draws"] += 1
-            return real(*arguments, **more)
+        def counting(parameters, moves=moves):
+            optimizer = sgd(parameters)
+            optimizer.register_step_post_hook(lambda *_: moves.append(1))
+            return optimizer
 
-        def stopping(*arguments, stop=stop, counts=counts, **more):
-            counts["writes"] += 1
-            if counts["writes"] == stop:
-                raise Stop
-            real_write(*arguments, **more)
-
-        monkeypatch.setattr(noisy_gradient, "rounded_gaussian", noise)
-        monkeypatch.setattr(torch_training, "write", stopping)
-        with pytest.raises(Stop):
-            call(folder, ledger, save_every=3)
+        with monkeypatch.context() as patch:
+            at_writes(patch, stop, before=_raise(Stop))
+            with pytest.raises(Stop):
+                call(folder, ledger, save_every=3, optimizer=counting)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trained = call(folder, ledger, save_every=3)
-        assert counts["draws"] <= 10
-        assert trained.receipt["steps"]["run"] <= counts["draws"]
+            trained = call(folder, ledger, save_every=3, optimizer=counting)
+        assert trained.receipt["steps"]["run"] <= len(moves) - 2 <= 10  # without two dry runs
         assert sum(trained.receipt["steps"].values()) == 10
         assert ledger.account("toy@1").entries == 1
         assert trained.problems() == []
@@ -688,22 +690,12 @@ def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypa
 
 def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
     """SIGKILL in its own process, with a checkpoint that the ledger has not counted yet."""
-    from neyman.analysis.training import torch_training
-
     books(tmp_path).close()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fork where other threads wait
         child = os.fork()
     if child == 0:
-        real, writes = torch_training.write, []
-
-        def killing(*arguments, **more):
-            real(*arguments, **more)
-            writes.append(1)
-            if len(writes) == 4:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        monkeypatch.setattr(torch_training, "write", killing)
+        at_writes(monkeypatch, 4, after=lambda: os.kill(os.getpid(), signal.SIGKILL))
         try:
             call(tmp_path, ny.Ledger(tmp_path / "ledger.db"), save_every=1)
         finally:
@@ -712,7 +704,7 @@ def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
     ledger = ny.Ledger(tmp_path / "ledger.db")
     assert ledger.account("toy@1").entries == 1
     head = json.loads((tmp_path / "out" / CHECKPOINT).read_bytes().split(b"\n")[0])
-    assert (head["schema"], head["begun"], ledger.steps(1)) == (SCHEMA, 3, 2)
+    assert (head["schema"], head["begun"], ledger.steps(1)) == ("neyman-network-checkpoint/1", 3, 2)
     with pytest.warns(UserWarning, match="1 of 10 steps"):
         trained = call(tmp_path, ledger, save_every=1)
     assert trained.receipt["steps"] == {"run": 9, "lost": 1}
@@ -751,12 +743,14 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
 
 def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():
     """A Poisson batch of this mean could have more rows than whole numbers of 64 bits add up."""
-    batch = DEVICE_PRODUCTS_LIMITS.summed_rows // 2 + 1
+    loss = torch.nn.CrossEntropyLoss()
+    terms = {"mechanism": ny.DPSGD(n=9, batch=3, sigma=1, epochs=1), "clip": 1, "fast": True}
+    batch = ny.torch.NoisyGradient(linear(), loss, **terms).gradients.most_rows // 2 + 1
     mechanism = ny.DPSGD(n=4 * batch, batch=batch, sigma=1, epochs=1)
     given = {"mechanism": mechanism, "clip": 1}
     with pytest.raises(ValueError, match="use fast=False"):
-        ny.torch.NoisyGradient(linear(), torch.nn.CrossEntropyLoss(), **given)
-    ny.torch.NoisyGradient(linear(), torch.nn.CrossEntropyLoss(), fast=False, **given).close()
+        ny.torch.NoisyGradient(linear(), loss, **given)
+    ny.torch.NoisyGradient(linear(), loss, fast=False, **given).close()
 
 
 class Buffered(torch.nn.Module):
@@ -775,7 +769,7 @@ def test_a_checkpoint_of_a_model_with_other_buffers_is_refused(tmp_path):
     ledger = books(tmp_path)
     with pytest.raises(Stop):
         call(tmp_path, ledger, Buffered(2), data=Stopping(20), **EXAMPLE)
-    with pytest.raises(CheckpointError, match="other buffers"):
+    with pytest.raises(ValueError, match="other buffers"):
         call(tmp_path, ledger, Buffered(3), data=Rows(), **EXAMPLE)
 
 
