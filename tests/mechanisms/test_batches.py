@@ -244,7 +244,6 @@ def test_a_run_goes_on_only_between_draws():
 
 
 def test_two_draws_of_secure_bits_differ():
-    """The same call twice: 12 batches agree with a chance below 1e-100."""
     mechanism = ny.DPSGD(1000, 100, 2, 1.2)
     first, second = (list(mechanism.batches(1000)) for _ in range(2))
     assert any(a.tolist() != b.tolist() for a, b in zip(first, second, strict=True))
@@ -266,7 +265,6 @@ def k_of_t_delta(mu, batches, times, epsilon):
 
 @pytest.mark.parametrize(("batches", "times"), [(3, 2), (4, 2), (4, 3)])
 def test_k_of_t_lies_between_its_certified_ends(batches, times):
-    """Against integration over all coordinates."""
     for mu, epsilon in ((1, 0.5), (0.5, 0.2)):
         if batches == 4 and mu == 1:
             continue
@@ -278,7 +276,6 @@ def test_k_of_t_lies_between_its_certified_ends(batches, times):
 
 
 def test_k_of_t_is_between_one_batch_and_every_batch():
-    """All T batches hide nothing of when; one is the pass; the JSON of old passes is the same."""
     step = ny.Gaussian(1)
     assert step.random_allocation(4, times=4).tradeoff() >= (step * 4).tradeoff()
     one_pass = step.random_allocation(4)

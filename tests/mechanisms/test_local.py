@@ -38,7 +38,6 @@ class Seeded(Bits):
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1.0, 4, 20])
 def test_no_more_than_epsilon_is_told(make, epsilon):
-    """The pure epsilon is at most what was asked for and, but for 64 bits, as much."""
     answer = make(epsilon, 5).tradeoff().pure()
     assert answer.upper <= float(epsilon) * (1 + 1e-12)
     assert answer.lower >= float(epsilon) * (1 - 1e-9)
@@ -48,7 +47,6 @@ def test_no_more_than_epsilon_is_told(make, epsilon):
 
 
 def test_curves_are_those_of_their_pairs():
-    """Categories are RandomizedResponse, unary bits two binary reports of epsilon / 2."""
     for level in (0.01, 0.2):
         ours = CategoryResponse(1.5, 4).tradeoff().power(level=level)
         other = RandomizedResponse(1.5, 4).tradeoff().power(level=level)
@@ -81,7 +79,6 @@ def test_estimates_are_unbiased_and_spread_as_they_say(make, categories):
 
 @pytest.mark.parametrize("make", KINDS)
 def test_one_report_has_the_stated_law(make):
-    """Frequencies of each report are the pair's own: a power of the best test from 2e5 reports."""
     mechanism, n = make(1.0, 2), 200_000
     bits = Seeded(7)
     zero, one = (mechanism.report(np.full(n, v), bits).reshape(n, -1) for v in (0, 1))
@@ -94,7 +91,6 @@ def test_one_report_has_the_stated_law(make):
 
 
 def test_descriptions_and_refusals():
-    """JSON brings them back; unknown categories and epsilons are named."""
     for make in KINDS:
         mechanism = make(Fraction(3, 2), 9)
         assert Mechanism.from_json(mechanism.to_json()) == mechanism
@@ -110,7 +106,6 @@ def test_descriptions_and_refusals():
 
 
 def test_a_mean_is_that_of_the_frequencies():
-    """The mean weighs the shares by what the categories stand for."""
     mechanism = CategoryResponse(30, 3)
     reports = mechanism.report(np.array([0, 0, 1, 2]), Seeded(3))
     assert math.isclose(mechanism.mean(reports, [1.0, 2.0, 4.0]), 2.0, rel_tol=1e-6)

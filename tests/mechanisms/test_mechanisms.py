@@ -143,7 +143,6 @@ def test_mechanisms_are_immutable():
 
 
 def test_a_rate_that_is_above_one_by_less_than_a_float_is_refused():
-    """The exact number decides, and no float that is near it."""
     with pytest.raises(ValueError, match="rate = "):
         ny.Gaussian(1).subsample(rate=1 + F(1, 10**20))
 
@@ -178,7 +177,6 @@ def test_nothing_released_reveals_nothing():
 
 
 def test_alternatives_are_a_set_of_mechanisms_of_one_relation():
-    """One that is listed twice is one, and what no curve has is refused when it is made."""
     gaussian, laplace = ny.Gaussian(1), ny.Laplace(2)
     both = Alternatives((gaussian, laplace))
     assert both == Alternatives((laplace, gaussian, laplace))
@@ -424,7 +422,6 @@ def test_counts_beyond_the_limit_are_refused_however_they_come_about():
 
 
 def test_a_sum_of_many_is_built_in_linear_time():
-    """Twice as many parts take twice as many calls, and the sum is that of any other order."""
     parts = [ny.Laplace(scale=30 + k / 7) for k in range(400)]
     parts[::2] = [ny.Gaussian(2 + k / 9).subsample(rate=0.01) for k in range(200)]
     few, many = (function_calls(lambda n=n: sum(parts[:n])) for n in (200, 400))
@@ -434,7 +431,6 @@ def test_a_sum_of_many_is_built_in_linear_time():
 
 
 def test_a_share_that_rounds_to_one_is_the_normal_law_of_its_shift():
-    """The rest, 1e-20, is below the rounding of a share, and the shift dominates the mixture."""
     nearly = ny.GaussianMixture(sigma=1, sensitivities=[0, 1], probabilities=[1e-20, 1.0]) * 3
     normal = ny.Gaussian(sigma=1) * 3
     assert nearly.tradeoff().epsilon(1e-5).upper == normal.tradeoff().epsilon(1e-5).upper

@@ -92,7 +92,6 @@ def test_costs_are_those_of_the_density_and_its_gamma_has_the_least(epsilon):
 
 
 def test_the_absolute_error_at_epsilon_one_is_the_published_one():
-    """e^{eps/2} / (e^eps - 1)."""
     published = mpmath.exp(mpmath.mpf(1) / 2) / mpmath.expm1(1)
     assert float(ny.Staircase(1).absolute_error()) == pytest.approx(float(published), rel=1e-15)
     assert float(ny.Laplace(1, 1).scale) > ny.Staircase(1).absolute_error().upper
@@ -110,19 +109,3 @@ def test_a_description_survives_json():
     assert Mechanism.from_json(noise.to_json()) == noise
     with pytest.raises(ValueError, match="gamma"):  # not the best one of some cost
         Mechanism.from_json('{"type": "Staircase", "epsilon": 1, "sensitivity": 1, "gamma": null}')
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"epsilon": 0}, "epsilon"),
-        ({"epsilon": 701}, "epsilon"),
-        ({"epsilon": 1, "gamma": 2}, "gamma"),
-        ({"epsilon": 1, "gamma": "1/2", "cost": "squared"}, "cost"),
-        ({"epsilon": 1, "cost": "cubed"}, "cost"),
-        ({"epsilon": 1, "sensitivity": 0}, "sensitivity"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, named):
-    with pytest.raises(ValueError, match=named):
-        ny.Staircase(**arguments)

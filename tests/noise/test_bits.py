@@ -122,7 +122,6 @@ def test_bits_is_abstract():
 
 @pytest.mark.parametrize("bits", [None, 3, np.random.default_rng(0)], ids=["none", "seed", "numpy"])
 def test_only_a_source_of_bits_is_drawn_from(bits):
-    """A seed or a generator that can be guessed is refused by name."""
     for draw in (discrete_gaussian, discrete_laplace):
         with pytest.raises(TypeError, match=r"bits is a .*SecureBits"):
             draw(1, 3, bits)

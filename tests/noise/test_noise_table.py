@@ -153,7 +153,6 @@ def assert_exact(law, product, deepest):
 @pytest.mark.parametrize("parameter", [Fraction(1, 2), Fraction(1), Fraction(3)])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
-    """Every string of 4 + 4 + 4 + ... bits decides rightly, and the undecided rest dies out."""
     a, b = (1 / parameter, 0) if law == "laplace" else (0, 1 / (2 * parameter))
     exact = Enclosed(Weights(Fraction(a), Fraction(b)), law, parameter)
     product = table_of(exact, 4, 7, 4, slack)
@@ -172,7 +171,6 @@ def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
     st.integers(1, 3),
 )
 def test_any_law_with_rational_steps_comes_out_exactly(steps, lead, middle, further, slack):
-    """Steps that fall on ends of cells and of words are no exception: ties are decided exactly."""
     law = Known((*sorted({step for step in steps if 0 < step < 1}), Fraction(1)))
     product = table_of(law, lead, lead - 1 + middle, further, slack)
     left, _ = assert_exact(law, product, 2)
@@ -180,7 +178,6 @@ def test_any_law_with_rational_steps_comes_out_exactly(steps, lead, middle, furt
 
 
 def test_a_tie_is_decided_by_exact_arithmetic_alone():
-    """A U that begins as F(0) = 3/8 does is at least F(0): no bits of the third stage are read."""
     law = Known((Fraction(3, 8), Fraction(1)))
     product = table_of(law, 3, 5, 4)
     for value, expected in ((0b01011, 0), (0b01100, 1), (0b01101, 1)):
@@ -199,7 +196,6 @@ def table_for(law, parameter):
 @pytest.mark.parametrize("parameter", [Fraction(1, 10_000), Fraction("8.4959"), Fraction(100)])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_each_of_the_sixteen_bit_cells_is_right(law, parameter):
-    """A cell has an answer where one magnitude fills it by more than the slack, and only there."""
     product = table_for(law, parameter)
     guide, slack = product.guide, product.slack
     with mpmath.workprec(200):
@@ -224,7 +220,6 @@ def test_each_of_the_sixteen_bit_cells_is_right(law, parameter):
 @pytest.mark.parametrize("parameter", [Fraction(1, 100), Fraction("8.4959"), Fraction(30)])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_words_next_to_a_threshold_are_decided_as_exact_arithmetic_does(law, parameter, injected):
-    """The 64 bits of F(k), and those next to them and at the ends of the slack, of either sign."""
     product = table_for(law, parameter)
     with mpmath.workprec(500):
         for k in range(0, product.thresholds.size, max(1, product.thresholds.size // 7)):
@@ -251,7 +246,6 @@ def test_words_next_to_a_threshold_are_decided_as_exact_arithmetic_does(law, par
 
 
 def test_no_more_words_are_asked_for_than_are_needed(injected):
-    """Four draws to a word, one more for each cell that is open, none beyond clear of the slack."""
     product = table_for("gaussian", Fraction(100))
 
     class Counted(Bits):
@@ -272,7 +266,6 @@ def test_no_more_words_are_asked_for_than_are_needed(injected):
 
 
 def test_the_far_tail_is_reached_through_words_of_ones(injected):
-    """Magnitudes beyond the last threshold come out too, with the probability they should."""
     ones = 2**64 - 1
     for law, parameter in (("gaussian", Fraction(4)), ("laplace", Fraction(2))):
         product = table_for(law, parameter)
@@ -287,7 +280,6 @@ def test_the_far_tail_is_reached_through_words_of_ones(injected):
 
 @pytest.mark.parametrize("sigma", [10, 1000])
 def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attempts):
-    """Cells of equal width over 4.5 sigma and both tails, each held to its Chernoff bound."""
     n, width = SIZE << 21, max(1, sigma // 15)
     attempts(n)
     parameter = Fraction(sigma**2)
@@ -308,7 +300,6 @@ def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attem
 
 
 def test_drawing_into_an_array_needs_no_memory_of_its_size():
-    """With the table at hand, a million draws allocate less than 2 MB beside the array."""
     bits, out = SecureBits(), np.empty(10**6, np.int64)
     discrete_gaussian(Fraction(100), 10, bits)
     tracemalloc.start()
@@ -321,7 +312,6 @@ def test_drawing_into_an_array_needs_no_memory_of_its_size():
 
 
 def test_tables_are_kept_and_few():
-    """The second draw of a scale finds the table of the first; no more than KEPT are held."""
     lookup_table.weights_table.cache_clear()
     bits = SecureBits()
     for _ in range(3):
@@ -331,7 +321,6 @@ def test_tables_are_kept_and_few():
 
 
 def test_threads_share_a_table_and_no_draws():
-    """Arrays drawn at once from one source and one table are as independent as others."""
     bits, draws = SecureBits(), []
     parameter = Fraction(10**8)
     threads = [
@@ -376,7 +365,6 @@ def weights_of(law, parameter):
 
 @given(st.fractions(0, 300), st.sampled_from([64, 192, 256]))
 def test_exponentials_are_enclosed_within_a_few_units(x, precision):
-    """Both sides hold the exact value and are at most three units apart."""
     low, high = weights.exponential(x, precision)
     with mpmath.workprec(precision + 700):
         exact = mpmath.exp(-real(x)) * mpmath.ldexp(1, precision)
@@ -386,7 +374,6 @@ def test_exponentials_are_enclosed_within_a_few_units(x, precision):
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_the_leading_word_of_a_product_is_exact(x, y):
-    """floor(x y / 2^64) comes out exactly for all words."""
     one, other = np.array([x], np.uint64), np.array([y], np.uint64)
     assert weights._product(one, other).tolist() == [x * y >> 64]
 
@@ -394,7 +381,6 @@ def test_the_leading_word_of_a_product_is_exact(x, y):
 @pytest.mark.parametrize("a", [Fraction(0), Fraction(1, 3), Fraction(1, 10**5)])
 @pytest.mark.parametrize("b", [Fraction(0), Fraction(1, 10**9), Fraction(3)])
 def test_powers_are_below_the_truth_by_what_they_may_be(a, b):
-    """Each power is at most POWER_OFF units of 2^-64 below exp(-a j - b j^2)."""
     powers = weights._powers(a, b, 3000).tolist()
     with mpmath.workprec(300):
         for j in (0, 1, 2, 7, 100, 2999):
@@ -405,7 +391,6 @@ def test_powers_are_below_the_truth_by_what_they_may_be(a, b):
 @pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda p: f"{float(p):.4g}")
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_thresholds_enclose_the_exact_distribution_function(law, parameter):
-    """t(k) <= 2^64 P(|X| <= k) <= t(k) + slack for every k, in rising order."""
     thresholds, slack = weights_of(law, parameter).thresholds()
     assert slack < 1100
     assert np.all(thresholds[1:] >= thresholds[:-1])
@@ -418,9 +403,6 @@ def test_thresholds_enclose_the_exact_distribution_function(law, parameter):
 
 @pytest.mark.parametrize("scale", [1000, 10**4, 10**5])
 def test_thresholds_of_wide_laws_enclose_the_exact_distribution_function(scale):
-    """The same for wide distributions, by closed form (Laplace) and by Euler and Maclaurin
-    (Gaussian).
-    """
     with mpmath.workprec(300):
         sigma = mpmath.mpf(scale)
 
@@ -454,7 +436,6 @@ def test_thresholds_of_wide_laws_enclose_the_exact_distribution_function(scale):
 @pytest.mark.parametrize("a", [Fraction(0), Fraction(1, 3), Fraction(1, 64)])
 @pytest.mark.parametrize("b", [Fraction(0), Fraction(1, 5000), Fraction(3)])
 def test_weights_are_enclosed_and_so_is_what_lies_beyond_the_last(a, b):
-    """Bounds of every weight, and of the sum of the infinitely many that follow."""
     if a == b == 0:
         return
     bounds = list(Weights(a, b)._weight_bounds(192))
@@ -514,7 +495,6 @@ def test_probabilities_are_enclosed_within_two_units(sigma_squared, k, precision
 
 @pytest.mark.parametrize("sigma_squared", [F(1, 9), F(1), F(37, 10), F(400)])
 def test_bits_decide_exactly_where_all_reals_that_begin_with_them_agree(sigma_squared):
-    """For every word of nine bits; those within rounding of a threshold may ask for more."""
     law, decided = RoundedWeights(sigma_squared), 0
     with mpmath.workprec(200):
         for value in range(512):
@@ -528,7 +508,6 @@ def test_bits_decide_exactly_where_all_reals_that_begin_with_them_agree(sigma_sq
 
 
 def test_thresholds_bound_the_distribution_function():
-    """From below, and within the slack from above; they do not fall."""
     for sigma_squared in (F(1, 100), F(2), F(10**4)):
         entries, slack = RoundedWeights(sigma_squared).thresholds()
         assert np.all(entries[1:] >= entries[:-1])

@@ -262,7 +262,6 @@ def test_the_bounds_of_the_gaussian_exponent_hold(sigma_squared, data):
 
 
 def test_the_exponent_of_each_proposal_lies_within_its_bounds(injected, monkeypatch):
-    """The exact one, which decides where the bounds leave it open."""
     bernoulli_exp = rejection.bernoulli_exp
 
     def checked(low, high, exact, bits):
@@ -412,7 +411,6 @@ def asked_engines(monkeypatch):
     ],
 )
 def test_a_table_is_made_where_it_is_worth_its_making(sigma, size, engine, monkeypatch, injected):
-    """Tables up to scale 1000, and up to 10^5 for ten times as many draws; rejection elsewhere."""
     asked = asked_engines(monkeypatch)
     discrete_laplace(Fraction(sigma), size, injected(0), np.empty(size, np.int64))
     assert asked == [engine]
@@ -431,14 +429,12 @@ def test_a_table_is_made_where_it_is_worth_its_making(sigma, size, engine, monke
 def test_strips_are_made_where_they_are_worth_their_making(
     sigma, size, engine, monkeypatch, injected
 ):
-    """Gaussian noise: tables up to sigma 1000, beyond it strips for 10,000 draws."""
     asked = asked_engines(monkeypatch)
     discrete_gaussian(Fraction(sigma**2), size, injected(0), np.empty(size, np.int64))
     assert asked == [engine]
 
 
 def test_tiny_parameters_draw_zeros_and_the_largest_stay_in_range(injected):
-    """At the ends: next to no noise at all, and noise close to 64 bits."""
     for draw in (discrete_gaussian, discrete_laplace):
         for tiny in (Fraction(1, 100), Fraction(1, 10**4), Fraction(1, 10**300)):
             assert not draw(tiny, 20_000, injected(1)).any()  # else below 10^-17 a draw

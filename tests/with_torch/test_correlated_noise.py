@@ -57,7 +57,6 @@ def books(tmp_path):
 
 
 def test_a_network_gets_the_noise_of_the_strategy(tmp_path):
-    """The spread of sums of 12 steps, by dense algebra."""
     result, share = trained(tmp_path, books(tmp_path))
     row = np.linalg.solve(STRATEGY.matrix().T / 65536, np.ones(12))
     assert abs(share / (row @ row) - 1) < SPREAD
@@ -66,7 +65,6 @@ def test_a_network_gets_the_noise_of_the_strategy(tmp_path):
 
 
 def test_a_killed_network_goes_on_with_an_empty_memory(tmp_path):
-    """Later noise cancels nothing of the noise before, and the lost step has its row."""
     left = [iter(range(16))]  # calls of dry runs and of some steps; a count would be seen
 
     def failing(output, target):

@@ -132,7 +132,6 @@ def test_no_row_is_lost_where_rounding_lengthens_all_entries(most):
 
 
 def test_a_row_that_comes_out_too_long_counts_as_zero(monkeypatch):
-    """A wrong factor of 1 stands for any fault of floating point."""
     wrong = torch.ones(3, dtype=torch.float64)
     monkeypatch.setattr(device_clipping, "row_factors", lambda rows, *_, **__: wrong)
     rows = torch.tensor([[3.0, 4.0], [4.0, 4.0], [2.0**40, 0.0]])

@@ -119,7 +119,6 @@ def test_the_sum_is_that_of_a_loop(microbatch, reduction):
 
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_layer_may_have_more_entries_than_float64_adds_up_exactly(microbatch):
-    """Behind another layer: its inputs need a derivative, and its rows are added in integers."""
     model, rows = nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.Linear(400, 400)), images(2)
     gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
     assert gradients.size > 1 << 17
@@ -160,7 +159,6 @@ def test_no_rows_add_up_to_zeros():
 
 @pytest.mark.parametrize("microbatch", [1, 8])
 def test_a_row_is_the_same_in_other_company_and_in_any_place(microbatch):
-    """At one shape. With microbatch=1 there is no company."""
     gradients = ModuleGradients(
         network(), F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch
     )
@@ -588,7 +586,6 @@ def test_a_model_that_keeps_something_about_a_row_is_refused(microbatch, way, mo
 
 @pytest.mark.parametrize("microbatch", [1, 2])
 def test_a_sum_that_fails_never_takes_other_rows_with_one(microbatch, monkeypatch):
-    """Alone, the row counts as 0. Of several, none is lost in silence: the error is raised."""
     rows, calls, add = (torch.rand(4, 4), torch.tensor([0, 1, 2, 0])), [], ModuleGradients._add
 
     def add_once_less(*values):
@@ -670,7 +667,6 @@ def test_rows_of_unlike_lengths_are_refused():
 
 
 def test_weights_of_classes_are_refused_and_other_weights_are_not():
-    """A mean of cross-entropies divides by the weight of the class; others divide by a count."""
     weighted = nn.BCEWithLogitsLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
     rows = torch.randn(5, 4), torch.rand(5, 3)
     model = nn.Linear(4, 3)

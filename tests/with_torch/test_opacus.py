@@ -133,7 +133,6 @@ def test_layers_that_mix_examples_are_refused():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_a_batch_sampler(workers):
-    """A DataLoader yields the accounted batches, empty ones included, and none twice."""
     batches = ny.DPSGD(200, 1, 1, 0.5).batches(200)  # none is empty with chance 1e-20
     loader = DataLoader(
         TensorDataset(X, torch.arange(200)),
@@ -150,7 +149,6 @@ def test_batches_are_a_batch_sampler(workers):
 
 
 def test_torch_gradients_by_vmap_train(tmp_path):
-    """`ny.train` with torch.func: the same result as NumPy's gradient but for the noise."""
     weights = torch.zeros(4, 2)
 
     def loss(w, x, y):

@@ -76,7 +76,6 @@ def expected_step(weights, norms, x=X, rows=slice(None)):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("clipping", ["flat", "per_layer"])
 def test_a_step_with_little_noise_is_that_of_numpy(clipping, reduction):
-    """To the rounding of each row: a norm is rounded up to 17 bits, and then entries to units."""
     norms = [0.7] if clipping == "flat" else [0.5, 0.3]
     private = Private(
         dtype=torch.float64,
@@ -129,7 +128,6 @@ def images(order, size):
 
 
 def test_other_places_and_other_rows_in_a_batch_change_no_bit_of_a_sum():
-    """With 7 rows, "mean" divides by 7 and Opacus multiplies by 7, which is not exact."""
     order = np.arange(30)
     first = images(order, 7)
     for _ in range(3):
@@ -139,7 +137,6 @@ def test_other_places_and_other_rows_in_a_batch_change_no_bit_of_a_sum():
 
 
 def test_a_sample_comes_in_batches_of_one_size_and_has_one_step_with_noise():
-    """Also where workers draw ahead, and in Opacus's own manager."""
     for workers in (0, 2):
         private = Private(batch=10, size=4, noise_multiplier=1.0)
         private.loader.num_workers = workers
@@ -197,7 +194,6 @@ def test_a_batch_that_is_not_used_or_is_split_gets_no_step():
 
 
 def test_the_clipped_sum_of_a_longer_row_is_at_most_the_grid():
-    """Where Opacus's own float sum of 4,096 rows loses all of a row, ours moves by all of it."""
     private = Private(x=torch.full((ROWS, 3), 1e9))
     private.train()
     squared = sum(int((p.summed_grad.double() ** 2).sum()) for p in private.optimizer.params)
@@ -219,7 +215,6 @@ def test_rows_that_are_not_finite_count_as_zero_rows_and_leave_the_others_as_the
 
 
 def test_an_empty_sample_steps_with_noise_alone():
-    """A batch of its size comes, of which no row is added."""
     private = Private(batch=1, size=2, noise_multiplier=1.0, loss_reduction="sum")
     for _ in range(100):  # of 40 samples with 1 row in expectation: none empty with chance 1e-8
         for x, y in private.loader:
@@ -284,7 +279,6 @@ def test_gradients_in_16_bits_and_schedules_of_the_noise_are_accepted():
 
 
 def test_what_is_not_proven_is_refused_by_name():
-    """By the tables of `check_batches`, whose cases are in test_opacus_settings.py, and by grid."""
     with pytest.raises(ValueError, match="rand_on_empty"):
         Private(rand_on_empty=True)
     for grid in (15, 1 << 25):
@@ -299,7 +293,6 @@ def test_what_is_not_proven_is_refused_by_name():
 
 
 def test_a_step_with_other_noise_is_refused():
-    """Opacus's own noise has no distribution for whole numbers, and raises."""
     without = Private(noise_multiplier=1.0)
     del without.optimizer.add_noise
     with pytest.raises(NotImplementedError):

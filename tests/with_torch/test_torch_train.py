@@ -93,7 +93,6 @@ def weights(model):
 
 @pytest.mark.parametrize(("microbatch", "fast"), [(1, None), (7, False), (64, None)])
 def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch, fast):
-    """Against a loop in NumPy with momentum and a schedule that halves the step size."""
     model = linear()
     start = weights(model)
     trained = quiet(
@@ -167,7 +166,6 @@ def test_the_noise_is_that_of_the_relation_and_the_divisor_is_declared(tmp_path,
 
 
 def test_the_number_of_rows_is_secret_and_an_empty_batch_has_noise(tmp_path):
-    """Under add-remove 0 or 37 rows train alike, and nothing that is written has their number."""
     for rows in (0, 37):
         folder = tmp_path / str(rows)
         folder.mkdir()
@@ -179,7 +177,6 @@ def test_the_number_of_rows_is_secret_and_an_empty_batch_has_noise(tmp_path):
 
 
 def test_rows_whose_gradient_is_not_finite_count_as_zero(tmp_path):
-    """The rest trains as if their gradient were 0."""
     x = X.clone()
     x[3], x[4] = float("nan"), float("inf")
     model = linear()
@@ -211,7 +208,6 @@ class Rare(torch.nn.Module):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_no_value_of_a_row_stops_a_run_or_is_in_its_result(tmp_path, fails):
-    """The row has a bounded part in the gradients. The receipt tells that tensors are restored."""
     x, model = X.clone(), Rare(fails=fails)
     x[3] = 1000
     start = weights(model.layer)
@@ -284,7 +280,6 @@ class Harmful(torch.nn.Module):
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("count", [1, 2])
 def test_nothing_that_a_model_does_to_itself_on_a_row_stops_a_run(tmp_path, harm, count):
-    """The other rows have their gradients in this step and the next, up to the row's own part."""
     x, model = X.clone(), Harmful(HARM[harm])
     x[3] = 1000
     start = weights(model.layer)
@@ -313,7 +308,6 @@ def test_nothing_that_a_model_does_to_itself_on_a_row_stops_a_run(tmp_path, harm
 
 
 def test_an_interrupt_stops_a_run_that_goes_on_later(tmp_path):
-    """Ctrl-C during a forward pass is no value of a row."""
     ledger, model = books(tmp_path), Harmful(_raise(KeyboardInterrupt()))
     x = X.clone()
     x[:] = 1000
@@ -325,7 +319,6 @@ def test_an_interrupt_stops_a_run_that_goes_on_later(tmp_path):
 
 
 def test_the_settings_of_torch_are_those_of_before(tmp_path):
-    """The receipt names those of the run, where it took place, and the type of the forward pass."""
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     settings = set()
@@ -373,7 +366,6 @@ def test_numbers_of_16_bits_and_buffers_are_stored(tmp_path):
 
 
 def test_groups_have_clips_of_their_own_and_stand_in_the_terms(tmp_path):
-    """The total clip is the root of 2, and a change of a clip is another run."""
     ledger = books(tmp_path)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).double()
     more = {"groups": {"first": ["0"], "last": ["1"]}, "clip": {"first": 1, "last": "1"}}
@@ -534,7 +526,6 @@ def test_the_ways_to_describe_several_rows_of_a_person_name_one_remedy(tmp_path)
 
 
 def test_a_dry_run_leaves_the_optimizer_and_the_model_as_they_were(tmp_path):
-    """Refused by the budget, after a step on a gradient of zeros with decay and momentum."""
     model = linear()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1, 10)
@@ -572,7 +563,6 @@ class Secret(Rows):
     ],
 )
 def test_an_error_of_a_dataset_is_not_shown(tmp_path, kind, match):
-    """Its message may hold a row: neither the error nor what it leads back to has it."""
     ledger = books(tmp_path)
     with pytest.raises(ChargedError, match=match) as caught:
         call(tmp_path, ledger, data=Secret(kind), **EXAMPLE)
@@ -664,7 +654,6 @@ def at_writes(patch, number, before=lambda: None, after=lambda: None):
 
 
 def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypatch):
-    """Killed at each write of a checkpoint: noise moves the parameters at most ten times."""
     for stop in (1, 2, 3, 5):
         folder, moves = tmp_path / str(stop), []
         folder.mkdir()
@@ -689,7 +678,6 @@ def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypa
 
 
 def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
-    """SIGKILL in its own process, with a checkpoint that the ledger has not counted yet."""
     books(tmp_path).close()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fork where other threads wait
@@ -742,7 +730,6 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
 
 
 def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():
-    """A Poisson batch of this mean could have more rows than whole numbers of 64 bits add up."""
     loss = torch.nn.CrossEntropyLoss()
     terms = {"mechanism": ny.DPSGD(n=9, batch=3, sigma=1, epochs=1), "clip": 1, "fast": True}
     batch = ny.torch.NoisyGradient(linear(), loss, **terms).gradients.most_rows // 2 + 1
@@ -797,7 +784,6 @@ class Hoarder(torch.nn.Module):
 
 
 def test_what_a_model_adds_on_an_unusual_row_is_not_published(tmp_path):
-    """A buffer, a layer, or an extra state: names and values are those of before the run."""
     x = X.clone()
     x[7] = torch.tensor([99.0, 98.0, 97.0])
     ledger = books(tmp_path)
@@ -821,7 +807,6 @@ def test_a_result_is_checked_without_data_and_a_changed_file_is_refused(tmp_path
 
 
 def test_examples_in_docstrings_print_what_they_show(tmp_path, monkeypatch):
-    """Without torch tests/test_docs.py leaves them out."""
     import doctest
 
     monkeypatch.chdir(tmp_path)

@@ -68,7 +68,6 @@ def worst(e, profile, passing, last):
 
 @pytest.mark.parametrize(("test_scale", "delta"), [(2, 1e-6), (0.7, 0.01), (F(5, 3), 0.2)])
 def test_the_curve_is_the_worst_of_all_pairs_of_distances(test_scale, delta):
-    """Laplace and whole-number noise, against every distance: no pair is above, one attains it."""
     mp.mp.dps = 20
     mechanism = ny.ProposeTestRelease(ny.Laplace(test_scale), ny.Laplace(2), delta)
     f, t = mechanism.tradeoff(), mechanism.threshold
@@ -102,7 +101,6 @@ def test_the_curve_is_the_worst_of_all_pairs_of_distances(test_scale, delta):
 
 
 def test_the_published_check_values():
-    """Two Laplace mechanisms of epsilon 1/2, delta 1e-6: the maximum, not the sum."""
     mechanism = ny.ProposeTestRelease(test=ny.Laplace(2), release=ny.Laplace(2), delta=1e-6)
     f = mechanism.tradeoff()
     assert abs(mechanism.threshold - 26.2447) < 1e-4
@@ -146,7 +144,6 @@ def test_no_pair_of_datasets_is_above_the_curve():
 
 
 def test_an_exact_release_costs_the_test_and_the_leak_alone():
-    """With a bound of 0 the passing pair is randomized response of the test."""
     f = ny.ProposeTestRelease(ny.DiscreteLaplace(2), None, 1e-6).tradeoff()
     for e in (0.0, 0.2, 0.4):
         right = (math.exp(0.5) - math.exp(e)) / (1 + math.exp(0.5))
@@ -156,7 +153,6 @@ def test_an_exact_release_costs_the_test_and_the_leak_alone():
 
 @pytest.mark.parametrize("delta", [0.01, 0.02, 0.05, 0.1])
 def test_an_exact_release_with_laplace_noise_is_as_bad_as_its_worst_distances(delta):
-    """Thresholds at four places between whole numbers, where different pairs are the worst."""
     mp.mp.dps = 20
     mechanism = ny.ProposeTestRelease(ny.Laplace(F(7, 10)), None, delta)
     f, t, scale = mechanism.tradeoff(), mechanism.threshold, mp.mpf("0.7")
@@ -171,7 +167,6 @@ def test_an_exact_release_with_laplace_noise_is_as_bad_as_its_worst_distances(de
 
 
 def test_it_composes_and_joins_with_others():
-    """Ten releases leak at most ten times; the relation is that of the noise."""
     one = ny.ProposeTestRelease(ny.DiscreteLaplace(2), ny.DiscreteLaplace(2), 1e-6)
     both = (one * 10 + ny.Gaussian(5)).tradeoff()
     assert float(both.delta(30)) <= 1e-5
@@ -197,33 +192,6 @@ def test_draws_follow_the_law():
     assert ny.ProposeTestRelease(ny.DiscreteLaplace(1), None, 1e-30).draw(0, "blue") is None
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (lambda: ny.ProposeTestRelease(ny.Gaussian(1)), TypeError, "test = "),
-        (lambda: ny.ProposeTestRelease(ny.Laplace(1, 2)), ValueError, "sensitivity 1"),
-        (lambda: ny.ProposeTestRelease(ny.Laplace(1), 3), TypeError, "release = 3"),
-        (lambda: ny.ProposeTestRelease(ny.Laplace(1), None, 0), ValueError, "delta = 0 must"),
-        (lambda: ny.ProposeTestRelease(ny.Laplace(1), None, 0.3), ValueError, "delta = 0.3"),
-        (lambda: ny.ProposeTestRelease(ny.Laplace(1)).draw(1, 1), TypeError, "exact sampler"),
-        (
-            lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1), ny.Laplace(1)).draw(1, 1),
-            TypeError,
-            "exact sampler",
-        ),
-        (
-            lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).draw(1.5, 1),
-            TypeError,
-            "distance is a float",
-        ),
-        (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).rho(), ValueError, "no zCDP"),
-    ],
-)
-def test_bad_arguments_are_refused(make, error, words):
-    with pytest.raises(error, match=words):
-        make()
-
-
 def test_json_gives_the_mechanism_back():
     for release in (None, ny.DiscreteGaussian(3), ny.RoundedGaussian(2)):
         one = ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), release, F(1, 1000))
@@ -232,6 +200,5 @@ def test_json_gives_the_mechanism_back():
 
 
 def test_a_statistic_on_the_largest_grid_is_released_as_it_is():
-    """2^52 steps: the statistic is not clipped before its noise."""
     mechanism = ny.ProposeTestRelease(ny.DiscreteLaplace(1), ny.DiscreteLaplace(1), delta=1e-6)
     assert abs(mechanism.draw(10**9, 2**52) - 2**52) < 1000  # else by chance e^-1000
