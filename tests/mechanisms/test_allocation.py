@@ -124,12 +124,6 @@ def test_simulated_allocation_stays_within_the_ends():
     assert low <= part.mean() + slack
 
 
-def test_a_description_survives_json():
-    mechanism = ny.Gaussian(sigma=2).random_allocation(10) * 3
-    assert ny.Mechanism.from_json(mechanism.to_json()) == mechanism
-    assert repr(mechanism) == "Gaussian(sigma=2, sensitivity=1).random_allocation(batches=10) * 3"
-
-
 def test_what_shows_nothing_shows_nothing_in_a_batch():
     assert (ny.Gaussian(1) * 0).random_allocation(5).tradeoff().delta(0).upper == 0
 

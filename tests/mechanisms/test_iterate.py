@@ -123,6 +123,13 @@ def test_stochastic_batches_are_the_published_product():
     assert result < 0.2 * float(mechanism.all_iterates().tradeoff().epsilon(delta))
 
 
+@pytest.mark.parametrize("c", [0.5, 0.99, 1.0])
+def test_few_stochastic_steps_are_the_composition_of_all_iterates(c):
+    """No split of so few steps gains, as its gap alone costs more."""
+    mechanism = NoisyStochasticGradientDescent(1000, 50, 3, 0.1, 2, contraction=c)
+    assert mechanism.made_of() == mechanism.all_iterates()
+
+
 @pytest.mark.parametrize(
     "instance",
     [

@@ -113,6 +113,50 @@ def test_every_accepted_kind_of_number_is_accounted_for_and_written(m):
     assert ny.Mechanism.from_json(m.to_json()) == m
 
 
+GAUSSIAN, LAPLACE, RESPONSE = ny.Gaussian(2), ny.Laplace(F(5, 4)), ny.RandomizedResponse(1)
+DESCRIBED = [
+    LAPLACE.subsample(0.1),
+    GAUSSIAN.subsample(rate=F(1, 7), neighboring="replace-one"),
+    LAPLACE.subsample(0.25, neighboring="replace-one"),
+    (GAUSSIAN + LAPLACE).subsample(0.1) * 3 + LAPLACE,
+    ny.DiscreteGaussian(2, [(1, 1)]).subsample(0.1),
+    ny.DiscreteLaplace(2, 3).subsample(size=3, population=10) * 2,
+    RESPONSE.subsample(size=1, population=4) + RESPONSE,
+    (GAUSSIAN * 2 + LAPLACE).shuffled_batches(50) * 10,
+    GAUSSIAN.random_allocation(10) * 3,
+    ny.ExponentialMechanism(F(1, 3)) * 3,
+    ny.ExponentialMechanism(0),
+    ny.ReportNoisyMax(2.5, 2, "exponential", True),
+    ny.ReportNoisyMax(2, noise="gumbel"),
+    ny.SparseVector(F(5, 2), 7.5, 3, 1, True),
+    ny.RandomSubset(3, 10),
+    ny.LocalRandomizer(0.7),
+    ny.LocalRandomizer(1.5).shuffle(users=123),
+    ny.RandomizedResponse(F(1, 3), 4).shuffle(users=123),
+    ny.Laplace(scale=2).shuffle(users=123),
+    ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), None, F(1, 1000)),
+    ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.DiscreteGaussian(3), F(1, 1000)),
+    ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.RoundedGaussian(2), F(1, 1000)),
+]
+CURVES = [  # whose mechanisms name their curve
+    ny.CanonicalNoise(ny.gdp(0.1)),
+    ny.CanonicalNoise(ny.gdp(1) ** 2, sensitivity=F(1, 3)),
+    ny.CanonicalNoise(ny.approximate("0.1", 1e-6) ** 3),
+    ny.CanonicalNoise(ny.approximate(0, 0.25)),
+    ny.CanonicalNoise(ny.zcdp("0.1")),
+    ny.CanonicalNoise(ny.Laplace(2) * 2, sensitivity=0.5),
+    ny.CanonicalNoise(ny.Laplace(2).tradeoff()),
+]
+
+
+@pytest.mark.parametrize("m", [*DESCRIBED, *CURVES], ids=repr)
+def test_a_description_is_read_back_from_json_and_its_repr(m):
+    again = ny.Mechanism.from_json(m.to_json())
+    assert again == m
+    assert hash(again) == hash(m)
+    assert m in CURVES or eval(repr(m), dict(NAMES)) == m
+
+
 @tries
 @given(mechanisms, mechanisms)
 def test_sums_commute_and_count(a, b):

@@ -295,6 +295,8 @@ REFUSED = [
     ),
     (lambda: ny.Runs.geometric(mean=0.9), "at least one run"),
     (lambda: ny.Runs.poisson(mean=0), "mean"),
+    (lambda: ny.Runs.geometric(mean=10**9 + 1), "at most 1e.09 runs"),
+    (lambda: ny.Runs.negative_binomial(mean=2, shape=10**6 + 1), "at most 1e.06"),
     (lambda: ny.Runs.poisson(mean=math.inf), "mean"),
     (lambda: ny.Runs.negative_binomial(mean=2, shape=-1), "shape"),
     (lambda: ny.Runs.negative_binomial(mean=2, shape=math.inf), "poisson"),

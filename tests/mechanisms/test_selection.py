@@ -15,7 +15,6 @@ import neyman as ny
 from neyman import (
     ExponentialMechanism,
     LocalRandomizer,
-    Mechanism,
     NonPrivate,
     RandomSubset,
     ReportNoisyMax,
@@ -279,25 +278,6 @@ def test_local_randomizers_cover_every_channel(weights, epsilon, data):
 
 
 # Descriptions
-
-ALL = [
-    ExponentialMechanism(F(1, 3)),
-    ExponentialMechanism(0),
-    ReportNoisyMax(2.5, 2, "exponential", True),
-    ReportNoisyMax(2, noise="gumbel"),
-    SparseVector(F(5, 2), 7.5, 3, 1, True),
-    RandomSubset(3, 10),
-    LocalRandomizer(0.7),
-]
-
-
-@pytest.mark.parametrize("m", ALL, ids=repr)
-def test_descriptions_survive_json_and_repr(m):
-    """Read back they are equal, and so they are from their own words."""
-    assert Mechanism.from_json(m.to_json()) == m
-    assert Mechanism.from_json((m * 3).to_json()) == m * 3
-    names = {type(x).__name__: type(x) for x in ALL}
-    assert eval(repr(m), {**names, "Fraction": F}) == m
 
 
 def test_samples_of_selections_hold_for_each_selection():

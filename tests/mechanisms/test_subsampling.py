@@ -23,24 +23,6 @@ def holds(bound, truth):
     return mp.mpf(bound.lower) <= truth <= mp.mpf(bound.upper)
 
 
-SAMPLED = [
-    LAPLACE.subsample(0.1),
-    GAUSSIAN.subsample(rate=Fraction(1, 7), neighboring="replace-one"),
-    LAPLACE.subsample(0.25, neighboring="replace-one"),
-    (GAUSSIAN + LAPLACE).subsample(0.1) * 3 + LAPLACE,
-    ny.DiscreteGaussian(2, [(1, 1)]).subsample(0.1),
-    ny.DiscreteLaplace(2, 3).subsample(size=3, population=10) * 2,
-    RESPONSE.subsample(size=1, population=4) + RESPONSE,
-    (GAUSSIAN * 2 + LAPLACE).shuffled_batches(50) * 10,
-]
-
-
-@pytest.mark.parametrize("mechanism", SAMPLED)
-def test_descriptions_survive_json_and_repr(mechanism):
-    assert ny.Mechanism.from_json(mechanism.to_json()) == mechanism
-    assert eval(repr(mechanism), {**vars(ny), "Fraction": Fraction}) == mechanism
-
-
 def test_a_description_without_a_relation_is_refused():
     without = {"type": "Subsampled", "mechanism": GAUSSIAN.to_dict(), "rate": 0.5}
     with pytest.raises(ValueError, match="needs the field 'neighboring'"):

@@ -10,7 +10,6 @@ import torch
 from opacus import PrivacyEngine
 from opacus.accountants import PRVAccountant, RDPAccountant, create_accountant
 from opacus.accountants.utils import get_noise_multiplier
-from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch.utils.data import DataLoader, TensorDataset
 
 import neyman as ny
@@ -42,38 +41,12 @@ def train(model, optimizer, loader):
         optimizer.step()
 
 
-def test_a_private_engine_accounts_its_steps():
-    engine = PrivacyEngine(accountant="neyman")
-    model, optimizer, loader = private(engine, noise_multiplier=1.5)
-    check_batches(loader, optimizer, 0.1, model, loss)
-    train(model, optimizer, loader)
-    assert len(engine.accountant) == len(loader) == 10
-    steps = ny.Gaussian(1.5).subsample(rate=RATE_OF_TORCH) * 10
-    expected = steps.tradeoff().epsilon(DELTA).upper
-    assert engine.get_epsilon(DELTA) == pytest.approx(expected, rel=1e-9)
-    optimizer.noise_multiplier = 2.5  # as a noise scheduler does
-    train(model, optimizer, loader)
-    both = steps + ny.Gaussian(2.5).subsample(rate=RATE_OF_TORCH) * 10
-    assert engine.get_epsilon(DELTA) == pytest.approx(both.tradeoff().epsilon(DELTA).upper)
-
-
 def test_an_engine_is_calibrated_to_an_epsilon():
     engine = PrivacyEngine(accountant="neyman")
     model, optimizer, loader = private(engine, target_epsilon=2.0, target_delta=DELTA, epochs=1)
     check_batches(loader, optimizer, 0.1, model, loss)
     train(model, optimizer, loader)
     assert 1.9 < engine.get_epsilon(DELTA) <= 2.0
-
-
-def test_one_batch_in_pieces_is_one_step():
-    engine = PrivacyEngine(accountant="neyman")
-    model, optimizer, loader = private(engine, noise_multiplier=1.5)
-    check_batches(loader, optimizer, 0.1, model, loss)
-    with BatchMemoryManager(
-        data_loader=loader, max_physical_batch_size=6, optimizer=optimizer
-    ) as pieces:
-        train(model, optimizer, pieces)
-    assert engine.accountant.history == [(1.5, RATE_OF_TORCH, 10)]
 
 
 def test_after_a_checkpoint_the_loader_is_checked_again(tmp_path):

@@ -422,23 +422,6 @@ def test_what_has_no_canonical_noise_is_refused():
         CanonicalNoise(ny.approximate(1, 1e-6)).rho()
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        CanonicalNoise(ny.gdp(0.1)),
-        CanonicalNoise(ny.gdp(1) ** 2, sensitivity=Fraction(1, 3)),
-        CanonicalNoise(ny.approximate("0.1", 1e-6) ** 3),
-        CanonicalNoise(ny.approximate(0, 0.25)),
-        CanonicalNoise(ny.zcdp("0.1")),
-        CanonicalNoise(ny.Laplace(2) * 2, sensitivity=0.5),
-        CanonicalNoise(ny.Laplace(2).tradeoff()),
-    ],
-)
-def test_it_is_written_and_read_back(noise):
-    assert ny.Mechanism.from_json(noise.to_json()) == noise
-    assert hash(noise) == hash(ny.Mechanism.from_json(noise.to_json()))
-
-
 def test_a_curve_that_has_no_description_is_refused_when_written():
     with pytest.raises(ValueError, match="give the mechanism"):
         CanonicalNoise(FINITE["points"]).to_json()

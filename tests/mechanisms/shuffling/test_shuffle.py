@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 import neyman as ny
-from neyman import Laplace, LocalRandomizer, Mechanism, RandomizedResponse
+from neyman import Laplace, LocalRandomizer, RandomizedResponse
 
 
 def shuffled_law(laws):
@@ -72,15 +72,6 @@ def test_only_what_is_attained_is_claimed_from_below():
     worst_report = LocalRandomizer(1).shuffle(users=1000).tradeoff().delta(epsilon=0.1)
     assert laplace.upper == worst_report.upper
     assert laplace.lower == 0 < worst_report.lower
-
-
-@pytest.mark.parametrize(
-    "local", [LocalRandomizer(1.5), RandomizedResponse(Fraction(1, 3), 4), Laplace(scale=2)]
-)
-def test_descriptions_survive_json(local):
-    shuffled = local.shuffle(users=123)
-    assert Mechanism.from_json(shuffled.to_json()) == shuffled
-    assert shuffled.neighboring == "replace-one"
 
 
 def test_releases_compose_between_both_sides():

@@ -192,13 +192,6 @@ def test_draws_follow_the_law():
     assert ny.ProposeTestRelease(ny.DiscreteLaplace(1), None, 1e-30).draw(0, "blue") is None
 
 
-def test_json_gives_the_mechanism_back():
-    for release in (None, ny.DiscreteGaussian(3), ny.RoundedGaussian(2)):
-        one = ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), release, F(1, 1000))
-        assert ny.Mechanism.from_json(one.to_json()) == one
-        assert one.draw(500, 7) is not None
-
-
 def test_a_statistic_on_the_largest_grid_is_released_as_it_is():
     mechanism = ny.ProposeTestRelease(ny.DiscreteLaplace(1), ny.DiscreteLaplace(1), delta=1e-6)
     assert abs(mechanism.draw(10**9, 2**52) - 2**52) < 1000  # else by chance e^-1000
