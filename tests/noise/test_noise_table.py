@@ -544,11 +544,3 @@ def test_draws_have_the_exact_law(sigma_squared, coarse):
         counts.append(size - sum(counts))
         cells = [(n, p) for n, p in zip(counts, laws, strict=True) if p > mpmath.mpf("1e-30") or n]
         assert_counts([n for n, _ in cells], [p for _, p in cells])
-
-
-@pytest.mark.parametrize(
-    ("sigma_squared", "error"), [(1.0, TypeError), (0, ValueError), (F(2) ** 106, ValueError)]
-)
-def test_what_cannot_be_drawn_is_refused(sigma_squared, error):
-    with pytest.raises(error, match="sigma_squared"):
-        rounded_gaussian(sigma_squared, 1, SecureBits())

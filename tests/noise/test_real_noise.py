@@ -279,16 +279,3 @@ def test_an_error_about_a_private_value_has_its_type_alone(value):
         ny.Staircase(1).draw(value, step=1)
     assert str(error.value) == f"value is a {type(value).__name__}; it must be a finite number"
     assert error.value.__context__ is None
-
-
-@pytest.mark.parametrize("step", [0, -1, math.nan, "x"])
-def test_a_grid_without_a_step_is_refused(step):
-    with pytest.raises(ValueError, match="step"):
-        ny.Staircase(1).draw(3, step=step)
-
-
-def test_a_statistic_less_smooth_than_the_noise_is_refused():
-    noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
-    s = ny.smooth_sensitivity.median([1, 2, 3], lower=0, upper=9, smoothness=0.2)
-    with pytest.raises(ValueError, match="smoothness"):
-        noise.draw(s, step=1)

@@ -329,22 +329,6 @@ def test_the_law_does_not_depend_on_the_bounds(law, injected, monkeypatch):
 # The public functions
 
 
-@pytest.mark.parametrize("draw", [discrete_gaussian, discrete_laplace])
-def test_inexact_and_impossible_parameters_are_refused_by_name(draw, injected):
-    name = "sigma_squared" if draw is discrete_gaussian else "scale"
-    bits = injected(0)
-    for wrong in (0.5, math.nan, math.inf, np.float64(2), "1/2", True, None, 1j):
-        with pytest.raises(TypeError, match=f"{name} = "):
-            draw(wrong, 3, bits)
-    for wrong in (0, -1, Fraction(-1, 3), 10**33):
-        with pytest.raises(ValueError, match=f"{name} = "):
-            draw(wrong, 3, bits)
-    with pytest.raises(ValueError, match="size = -1"):
-        draw(1, -1, bits)
-    with pytest.raises(ValueError, match="size = "):
-        draw(1, 2.0, bits)
-
-
 def test_the_largest_parameter_is_accepted_and_only_bits_are_a_source(injected):
     assert positive_rational("x", Fraction(7, 2), Fraction(7, 2)) == Fraction(7, 2)
     with pytest.raises(ValueError, match=r"x = .* must be at most 3: beyond it, noise"):

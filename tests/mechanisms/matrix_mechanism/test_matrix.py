@@ -93,6 +93,8 @@ def test_lower_bounds_are_sums_of_singular_values():
     assert math.isclose(circulant_bound(N), asymptotic, rel_tol=1e-7)
     trace = np.linalg.svd(ones, compute_uv=False).sum() / N
     assert math.isclose(prefix_bound(N), trace, rel_tol=1e-10)
+    assert math.isclose(prefix_bound(N, 4, 256), 2 * trace, rel_tol=1e-9)
+    assert math.isclose(prefix_bound(N, 6, 200), math.sqrt(N / 200) * trace, rel_tol=1e-9)
     assert circulant_bound(N) < prefix_bound(N) < 3.08
 
 
