@@ -6,21 +6,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from neyman import (
-    CategoryResponse,
-    HadamardResponse,
-    Mechanism,
-    RandomizedResponse,
-    UnaryEncoding,
-    pure,
-)
+import neyman as ny
 from neyman.noise import Bits
 
 KINDS = (
-    CategoryResponse,
-    HadamardResponse,
-    UnaryEncoding,
-    lambda e, k: UnaryEncoding(e, k, optimised=True),
+    ny.CategoryResponse,
+    ny.HadamardResponse,
+    ny.UnaryEncoding,
+    lambda e, k: ny.UnaryEncoding(e, k, optimised=True),
 )
 
 
@@ -41,22 +34,22 @@ def test_no_more_than_epsilon_is_told(make, epsilon):
     answer = make(epsilon, 5).tradeoff().pure()
     assert answer.upper <= float(epsilon) * (1 + 1e-12)
     assert answer.lower >= float(epsilon) * (1 - 1e-9)
-    assert make(epsilon, 5).tradeoff().delta(epsilon=0.05).upper <= pure(epsilon).delta(
+    assert make(epsilon, 5).tradeoff().delta(epsilon=0.05).upper <= ny.pure(epsilon).delta(
         epsilon=0.05
     ).upper * (1 + 1e-9)
 
 
 def test_curves_are_those_of_their_pairs():
     for level in (0.01, 0.2):
-        ours = CategoryResponse(1.5, 4).tradeoff().power(level=level)
-        other = RandomizedResponse(1.5, 4).tradeoff().power(level=level)
+        ours = ny.CategoryResponse(1.5, 4).tradeoff().power(level=level)
+        other = ny.RandomizedResponse(1.5, 4).tradeoff().power(level=level)
         assert math.isclose(ours.upper, other.upper, rel_tol=1e-9)
-        ours = UnaryEncoding(1.5, 4).tradeoff().power(level=level)
-        other = (RandomizedResponse(0.75) * 2).tradeoff().power(level=level)
+        ours = ny.UnaryEncoding(1.5, 4).tradeoff().power(level=level)
+        other = (ny.RandomizedResponse(0.75) * 2).tradeoff().power(level=level)
         assert math.isclose(ours.upper, other.upper, rel_tol=1e-9)
     # one report of the Hadamard entry: half of the columns tell nothing
     e = math.exp(1.5)
-    delta = HadamardResponse(1.5, 4).tradeoff().delta(epsilon=0.0)
+    delta = ny.HadamardResponse(1.5, 4).tradeoff().delta(epsilon=0.0)
     assert math.isclose(delta.upper, 0.5 * (e - 1) / (e + 1), rel_tol=1e-9)
 
 
@@ -103,7 +96,7 @@ def test_one_report_has_the_stated_law(make):
 def test_descriptions_and_refusals():
     for make in KINDS:
         mechanism = make(Fraction(3, 2), 9)
-        assert Mechanism.from_json(mechanism.to_json()) == mechanism
+        assert ny.Mechanism.from_json(mechanism.to_json()) == mechanism
         with pytest.raises(ValueError, match="values"):
             mechanism.report([0, 9], Seeded(1))
         with pytest.raises(TypeError, match="values"):
@@ -116,6 +109,6 @@ def test_descriptions_and_refusals():
 
 
 def test_a_mean_is_that_of_the_frequencies():
-    mechanism = CategoryResponse(30, 3)
+    mechanism = ny.CategoryResponse(30, 3)
     reports = mechanism.report(np.array([0, 0, 1, 2]), Seeded(3))
     assert math.isclose(mechanism.mean(reports, [1.0, 2.0, 4.0]), 2.0, rel_tol=1e-6)

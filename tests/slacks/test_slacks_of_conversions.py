@@ -18,6 +18,7 @@ import numpy as np
 from mpmath import mpf
 
 import neyman as ny
+from neyman import curves, numerics
 from neyman.accounting import compare_noise, conversions
 from neyman.accounting.dp_accounting.privacy_loss import _connect_dots
 from neyman.accounting.semantics.bayes import _chernoff, _predicted_record_bounds
@@ -26,46 +27,16 @@ from neyman.auditing import ManyRuns
 from neyman.auditing.evidence import _mu
 from neyman.auditing.one_run_bounds import Guesses, approximate_level, gaussian_level, polygon_level
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
-from neyman.curves import (
-    Composition,
-    GaussianLoss,
-    RenyiBound,
-    SubsampledGaussianLoss,
-    hull,
-    renyi_divergence,
-    select,
-)
 from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
 from neyman.curves.divergences.envelope import Ceiling, loss_moment, trusted_rho
 from neyman.curves.divergences.implied_profile import ImpliedProfile
 from neyman.mechanisms import PolygonNoise
+from neyman.mechanisms.canonical import iterates_closed_form as ladders
 from neyman.mechanisms.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
-from neyman.mechanisms.canonical.iterates_closed_form import (
-    Exponential,
-    LaplaceLadder,
-    Logistic,
-    MovedLadder,
-    Normal,
-)
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
 from neyman.mechanisms.canonical.tabulated_power import TabulatedPower
 from neyman.mechanisms.shuffling.shuffled_profiles import BinaryShuffleProfile, _tail_over
-from neyman.numerics import (
-    Atoms,
-    Discretization,
-    added,
-    characteristic_function,
-    contract,
-    even_series,
-    exp_down,
-    exp_up,
-    log_binomial,
-    log_complement,
-    log_half,
-    spread,
-    theta,
-    wave_sum,
-)
+from neyman.numerics import characteristic_function
 from neyman.numerics.atoms import _trim, convolve
 from slacks import held, needed, numbers, slacks
 
@@ -126,7 +97,7 @@ def test_variances_of_canonical_noise() -> Iterator[bool]:
         q = mpmath.exp(-e)
         d = (1 - q) / (1 + q)
         exact = 4 * (mpf(1) / 16 - d / 24 + q / (1 - q) ** 2 / 2 - q / (1 - q) * d / 12)
-        yield held(_exact_variance(Exponential(epsilon, 0.0)), exact)
+        yield held(_exact_variance(ladders.Exponential(epsilon, 0.0)), exact)
         r = mpf(epsilon / 10)
         sum_of_squares = 9 + 6 * r / (1 - r) + r * (1 + r) / (1 - r) ** 2
         yield _geometric(2.0, epsilon / 10) >= sum_of_squares
@@ -169,14 +140,14 @@ def test_the_moment_of_a_binary_pair() -> Iterator[bool]:
 @needed
 def test_the_divergence_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(11, 40, (0.01, 9.0), (1.1, 90.0)):
-        answer = renyi_divergence(Composition.of([(GaussianLoss(v), 1)]), a)
+        answer = curves.renyi_divergence(curves.Composition.of([(curves.GaussianLoss(v), 1)]), a)
         yield held(answer, mpf(a) * v / 2)
 
 
 @needed
 def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
     for v, a in numbers(12, 40, (0.01, 9.0), (1.1, 90.0)):
-        answer = loss_moment(Composition.of([(GaussianLoss(v), 1)]), np.array([a]))
+        answer = loss_moment(curves.Composition.of([(curves.GaussianLoss(v), 1)]), np.array([a]))
         yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
 
 
@@ -230,7 +201,7 @@ def test_tangents_of_the_best_order() -> Iterator[bool]:
 def test_a_ceiling_lies_on_its_side() -> Iterator[bool]:
     for order, tau, slope in numbers(15, 60, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0)):
         corner = F(order), F(tau)
-        bare = RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
+        bare = curves.RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
         low = Ceiling.below(bare)
         for a in (1 + (order - 1) / 3, order + 7 / 3):
             yield F(float(low.allowed(np.array([a]))[0])) <= bare.linear(F(a))
@@ -257,8 +228,8 @@ def test_an_epsilon_among_outcomes_that_both_can_produce() -> Iterator[bool]:
 @needed
 def test_chances_that_a_belief_grows() -> Iterator[bool]:
     for rho, e in numbers(18, 40, (0.1, 3.0), (3.0, 9.0)):
-        bound, epsilon = RenyiBound(F(rho)), F(e) + F(1, 3)
-        ((low, high),) = _chernoff((Composition.of([(bound, 1)]),), [epsilon])
+        bound, epsilon = curves.RenyiBound(F(rho)), F(e) + F(1, 3)
+        ((low, high),) = _chernoff((curves.Composition.of([(bound, 1)]),), [epsilon])
         exact = -((epsilon - F(rho)) ** 2) / (4 * F(rho))
         yield F(low) <= exact <= F(high)
 
@@ -278,7 +249,7 @@ def test_a_tail_over_a_probability() -> Iterator[bool]:
     c = np.arange(200, 240)[None, :]
     for (share,) in numbers(20, 6, (0.4, 0.6)):
         k = np.full(c.shape, int(220 * share))
-        log_pmf, error = log_half(c, k - 1)
+        log_pmf, error = numerics.log_half(c, k - 1)
         ratio, wrong = _tail_over(c, k, log_pmf, error)
         for i in (0, 7, 20, 39):
             n, j = int(c[0, i]), int(k[0, i])
@@ -315,12 +286,12 @@ def test_the_chance_of_as_many_correct_guesses() -> Iterator[bool]:
 def test_a_ceiling_from_above() -> Iterator[bool]:
     for order, tau, slope, v in numbers(24, 90, (2.0, 9.0), (1.0, 9.0), (1.0, 9.0), (0.1, 9.0)):
         corner = F(order), F(tau)
-        bare = RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
+        bare = curves.RenyiBound(F(0), (corner,), F(tau) / (corner[0] - 1), math.inf, F(slope))
         high = Ceiling.above(bare)
         for a in (1 + (order - 1) / 3, order + 7 / 3):
             yield F(float(high.allowed(np.array([a]))[0])) >= bare.linear(F(a))
-        known = Composition(((GaussianLoss(v), 3),))
-        yield F(Ceiling.above(bare, known).rho) >= 3 * F(GaussianLoss(v).rho)
+        known = curves.Composition(((curves.GaussianLoss(v), 3),))
+        yield F(Ceiling.above(bare, known).rho) >= 3 * F(curves.GaussianLoss(v).rho)
 
 
 @needed
@@ -350,7 +321,7 @@ def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
 def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
     for mu, step in numbers(28, 12, (0.3, 2.0), (0.05, 0.2)):
         index = np.arange(-30, 60)
-        high = select(ny.gdp(mu).tradeoff().alternatives[0]).log_deltas(index * step)[1]
+        high = curves.select(ny.gdp(mu).tradeoff().alternatives[0]).log_deltas(index * step)[1]
         table = _connect_dots(-30, step, np.exp(high))
         for k in (0, 7, 15, 30, 45):
             delta = mpf(table.infinite) + mpmath.fsum(
@@ -364,8 +335,8 @@ def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
 @needed
 def test_rho_of_a_sum_of_gaussian_losses() -> Iterator[bool]:
     for v, w, n in numbers(30, 40, (0.1, 9.0), (0.1, 9.0), (2, 99)):
-        losses = Composition.of(
-            [(GaussianLoss(v), int(n)), (SubsampledGaussianLoss(w, 0.1, True), 3)]
+        losses = curves.Composition.of(
+            [(curves.GaussianLoss(v), int(n)), (curves.SubsampledGaussianLoss(w, 0.1, True), 3)]
         )
         yield trusted_rho(losses) >= (int(n) * mpf(v) + 3 * mpf(w) ** 2) / 2
 
@@ -500,7 +471,7 @@ def logistic_place(log_s: mpf) -> mpf:
 
 
 def check_law(
-    ladder: Callable[[float], MovedLadder],
+    ladder: Callable[[float], ladders.MovedLadder],
     tail: Callable[[mpf], mpf],
     place: Callable[[mpf], mpf],
     density: Callable[[mpf], mpf],
@@ -515,26 +486,26 @@ def check_law(
 
 @needed
 def test_the_law_of_laplace() -> Iterator[bool]:
-    yield from check_law(LaplaceLadder, laplace_tail, laplace_place, lambda y: -abs(y))
+    yield from check_law(ladders.LaplaceLadder, laplace_tail, laplace_place, lambda y: -abs(y))
 
 
 @needed
 def test_the_logistic_law() -> Iterator[bool]:
     density = lambda y: -abs(y) - 2 * mpmath.log1p(mpmath.exp(-abs(y)))  # noqa: E731
-    yield from check_law(Logistic, logistic_tail, logistic_place, density)
+    yield from check_law(ladders.Logistic, logistic_tail, logistic_place, density)
 
 
 @needed
 def test_the_density_of_the_normal_law() -> Iterator[bool]:
     for (y,) in numbers(2, 40, (-30.0, 30.0)):
-        density = Normal(1.0)._log_density(np.array([y]), np.zeros(1))
+        density = ladders.Normal(1.0)._log_density(np.array([y]), np.zeros(1))
         yield around(density, -(mpf(y) ** 2) / 2)
 
 
 @needed
 def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
     for a, log_s, n in numbers(3, 60, (0.01, 9.0), (-40.0, -1e-3), (1, 1e4)):
-        law, steps = LaplaceLadder(a), np.array([float(int(n))])
+        law, steps = ladders.LaplaceLadder(a), np.array([float(int(n))])
         y = laplace_place(mpf(log_s))
         moved = y + int(n) * mpf(a)
         yield held(law.out(np.array([log_s]), steps), laplace_tail(moved))
@@ -544,7 +515,7 @@ def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
 @needed
 def test_a_place_in_the_middle() -> Iterator[bool]:
     for a, s in numbers(4, 60, (0.01, 9.0), (0.1, 0.9)):
-        law = LaplaceLadder(a)
+        law = ladders.LaplaceLadder(a)
         near = float(-mpmath.expm1(-mpf(a) / 2))
         law.gap = near, near
         low, high = law.middle(np.array([s]), np.array([s]))
@@ -555,7 +526,7 @@ def test_a_place_in_the_middle() -> Iterator[bool]:
 @needed
 def test_a_place_beyond_the_middle() -> Iterator[bool]:
     for epsilon, log_u in numbers(5, 60, (0.1, 3.0), (-90.0, -3.0)):
-        law = Exponential(epsilon, 0.0)
+        law = ladders.Exponential(epsilon, 0.0)
         e = mpmath.exp(-mpf(epsilon))
         c = e / (1 + e)
         n = max(mpmath.ceil((mpmath.log(c) - log_u) / epsilon), 0)
@@ -569,7 +540,7 @@ def test_steps_of_an_exponential_law() -> Iterator[bool]:
         delta, steps = math.exp(y) * math.exp(-9), np.array([float(int(n))])
         e, at = mpmath.exp(mpf(epsilon)), np.array([log_s])
         for d in (0.0, delta):
-            law = Exponential(epsilon, d)
+            law = ladders.Exponential(epsilon, d)
             taken = d * (e ** int(n) - 1) / (e - 1)
             yield law.log_c[0] <= mpmath.log((1 - mpf(d)) / (1 + e)) <= law.log_c[1]
             out = mpmath.log(mpmath.exp(log_s) - taken) - int(n) * mpf(epsilon)
@@ -592,7 +563,7 @@ def exp_of(x: mpf) -> mpf:
 def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
     for (y,) in numbers(7, 20, (-30.0, -2.0)):
         delta = math.exp(y)
-        table = TabulatedPower(select(ny.approximate(1, delta).directions[0]), 1.0, delta)
+        table = TabulatedPower(curves.select(ny.approximate(1, delta).directions[0]), 1.0, delta)
         yield table._low[-1] <= mpmath.log(delta) <= table._high[-1]
 
 
@@ -600,7 +571,7 @@ def test_what_is_left_beyond_the_largest_loss() -> Iterator[bool]:
 def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
     for x, y, start in numbers(8, 30, (0.01, 0.2), (0.3, 0.5), (-0.5, 0.5)):
         corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
-        noise = PolygonNoise(hull(corners))
+        noise = PolygonNoise(curves.hull(corners))
         lows, highs = noise.tails(F(start))
         tail = F(1, 2) - noise.density * F(start)
         for k in range(6):
@@ -617,7 +588,7 @@ def test_tails_of_the_noise_of_a_polygon() -> Iterator[bool]:
 def test_tails_of_a_sum_with_the_noise_of_a_polygon() -> Iterator[bool]:
     for x, y, place in numbers(9, 40, (0.01, 0.2), (0.3, 0.5), (-9.0, 0.0)):
         corners = [(F(0), F(0)), (F(x), F(y)), (F(1) - F(y), F(1) - F(x)), (F(1), F(1))]
-        noise = PolygonNoise(hull(corners))
+        noise = PolygonNoise(curves.hull(corners))
         low, high = noise.tail_between(F(place), 0, 0)
         start = F(place) - round(F(place))
         tail = F(1, 2) + noise.density * start
@@ -654,21 +625,21 @@ ONE = F(1)
 def test_powers_of_e_of_a_logarithm_that_is_rounded() -> Iterator[bool]:
     unit = mpf(2) ** -53
     for (y,) in numbers(1, 100, (-700.0, -100.0)):
-        yield exp_down(y) <= mpmath.exp(y * (1 + unit))
-        yield exp_up(y) >= mpmath.exp(y * (1 - unit))
+        yield numerics.exp_down(y) <= mpmath.exp(y * (1 + unit))
+        yield numerics.exp_up(y) >= mpmath.exp(y * (1 - unit))
 
 
 @needed
 def test_the_logarithm_of_what_is_left_of_one() -> Iterator[bool]:
     for (y,) in [*numbers(13, 100, (-40.0, -0.7)), *numbers(14, 100, (-0.8, -1e-9)), (-1e-18,)]:
-        yield held(log_complement(y, y), mpmath.log(-mpmath.expm1(y)))
+        yield held(numerics.log_complement(y, y), mpmath.log(-mpmath.expm1(y)))
 
 
 @needed
 def test_weights_of_a_convolution() -> Iterator[bool]:
     for n, work in ((3, 1e9), (40, 1e9), (64, 0.0)):
         a, b = (np.array([v for (v,) in numbers(k, n, (0.0, 1.0))]) for k in (2, 3))
-        answer = convolve(Atoms(ONE, F(0), 0, a), Atoms(ONE, F(0), 0, b), work)
+        answer = convolve(numerics.Atoms(ONE, F(0), 0, a), numerics.Atoms(ONE, F(0), 0, b), work)
         p, q = ([F(x) for x in v.tolist()] for v in (a, b))
         for k in range(len(answer)):
             exact = sum(p[i] * q[k - i] for i in range(max(0, k - n + 1), min(k, n - 1) + 1))
@@ -680,7 +651,7 @@ def test_weights_of_a_convolution() -> Iterator[bool]:
 def test_weights_of_another_scale() -> Iterator[bool]:
     for y, scale in numbers(4, 40, (-690.0, -250.0), (-9.0, 9.0)):
         weight = math.exp(y)
-        answer = _trim(Atoms(ONE, F(0), 0, np.array([weight]), scale))
+        answer = _trim(numerics.Atoms(ONE, F(0), 0, np.array([weight]), scale))
         exact, near = weight * mpmath.exp(scale), answer.weight[0] * mpmath.exp(answer.log_scale)
         yield abs(near - exact) <= answer.relative * exact
 
@@ -689,7 +660,7 @@ def test_weights_of_another_scale() -> Iterator[bool]:
 def test_a_binomial_law_with_fair_coins() -> Iterator[bool]:
     for n, share in numbers(5, 60, (2, 1e6), (0.0, 1.0)):
         c, j = int(n), int(share * int(n))
-        value, error = (float(v[0]) for v in log_half(np.array([c]), np.array([j])))
+        value, error = (float(v[0]) for v in numerics.log_half(np.array([c]), np.array([j])))
         yield abs(value - log_choose(c, j) + c * mpmath.log(2)) <= error
 
 
@@ -701,7 +672,7 @@ def log_choose(n: int, k: int) -> mpf:
 def test_a_binomial_law() -> Iterator[bool]:
     for n, share, p in numbers(6, 60, (2, 1e5), (0.0, 1.0), (0.01, 0.99)):
         c, j = int(n), int(share * int(n))
-        value, error = (float(v[0]) for v in log_binomial(c, p, 1 - p, np.array([j]), 0.0))
+        value, error = (float(v[0]) for v in numerics.log_binomial(c, p, 1 - p, np.array([j]), 0.0))
         exact = log_choose(c, j) + j * mpmath.log(p) + (c - j) * mpmath.log1p(-mpf(p))
         yield abs(value - exact) <= error
 
@@ -710,19 +681,19 @@ def test_a_binomial_law() -> Iterator[bool]:
 def test_k_of_the_discrete_gaussian() -> Iterator[bool]:
     for v, c in numbers(7, 12, (0.1, 9.0), (0.1, 9.0)):
         z = np.array([c])
-        answer = float(theta.log_mgf(v, 1, z)[0])
+        answer = float(numerics.theta.log_mgf(v, 1, z)[0])
         near = [mpf(x) for x in range(-150, 150)]
         total = mpmath.fsum(mpmath.exp(-x * x / (2 * mpf(v))) for x in near)
         moved = mpmath.fsum(mpmath.exp(-((x + c) ** 2) / (2 * mpf(v))) for x in near)
         exact = mpf(c) * (mpf(c) + 1) / (2 * mpf(v)) + mpmath.log(moved / total)
-        yield abs(answer - exact) <= theta.rounding(v, 1, z)[0]
+        yield abs(answer - exact) <= numerics.theta.rounding(v, 1, z)[0]
 
 
 @needed
 def test_a_sum_of_waves() -> Iterator[bool]:
     for x, y, w in numbers(8, 6, (-9.0, 9.0), (-9.0, 9.0), (0.1, 0.9)):
         place, weight, u = np.array([x, y]), np.array([w, 1 - w]), 0.7 * np.arange(40.0)
-        sums = wave_sum(place, weight, u)
+        sums = numerics.wave_sum(place, weight, u)
         error = characteristic_function.rounding(place, weight, u)
         for k in (1, 7, 20, 39):
             exact = mpmath.fsum(
@@ -737,7 +708,7 @@ def test_a_series_at_even_angles() -> Iterator[bool]:
     n = 40
     for start, step in numbers(9, 3, (1.0, 900.0), (0.01, 1.0)):
         weight = np.array([complex(x, y) for x, y in numbers(10, n, (-1.0, 1.0), (-1.0, 1.0))])
-        sums, error = even_series(weight, start, step, 64)
+        sums, error = numerics.even_series(weight, start, step, 64)
         for j in (0, 17, 63):
             angle = mpf(start) + j * mpf(step)
             exact = mpmath.fsum(
@@ -750,10 +721,10 @@ def test_a_series_at_even_angles() -> Iterator[bool]:
 def test_atoms_of_a_sum() -> Iterator[bool]:
     for x, y, p, q in numbers(11, 40, (-9.0, 9.0), (-9.0, 9.0), (0.1, 1.0), (0.1, 1.0)):
         one, two = (
-            Discretization(np.array([v]), np.array([w]), 0.0, 0.0, 0.0, 0.0)
+            numerics.Discretization(np.array([v]), np.array([w]), 0.0, 0.0, 0.0, 0.0)
             for v, w in ((x, p), (y, q))
         )
-        both = added([one, two], 0.0)
+        both = numerics.added([one, two], 0.0)
         yield abs(mpf(both.loss[0]) - (mpf(x) + y)) <= both.place
         exact = mpf(p) * q
         yield abs(both.weight[0] - exact) <= np.max(both.relative) * exact
@@ -764,8 +735,8 @@ def test_the_share_of_a_mass_that_moves_up() -> Iterator[bool]:
     step = 0.1
     for k, y in numbers(12, 60, (1, 999), (-30.0, -3.0)):
         loss = int(k) * step + math.exp(y)
-        dots = Discretization(np.array([loss]), np.ones(1), 0.0, 0.0, 0.0, 0.0)
-        atoms = spread(dots, step)
+        dots = numerics.Discretization(np.array([loss]), np.ones(1), 0.0, 0.0, 0.0, 0.0)
+        atoms = numerics.spread(dots, step)
         inside = F(loss) - F(step) * atoms.start
         exact = -mpmath.expm1(-mpf(inside.numerator) / inside.denominator) / -mpmath.expm1(
             -mpf(step)
@@ -776,8 +747,8 @@ def test_the_share_of_a_mass_that_moves_up() -> Iterator[bool]:
 @needed
 def test_many_masses_at_one_place() -> Iterator[bool]:
     for n in (10, 1000, 20000):
-        dots = Discretization(np.zeros(n), np.full(n, 0.1), 0.0, 0.0, 0.0, 0.0)
-        atoms = spread(dots, 1.0)
+        dots = numerics.Discretization(np.zeros(n), np.full(n, 0.1), 0.0, 0.0, 0.0, 0.0)
+        atoms = numerics.spread(dots, 1.0)
         yield abs(atoms.weight[0] - n * mpf(0.1)) <= (atoms.relative + 2.0**-52) * n * mpf(0.1)
 
 
@@ -786,7 +757,7 @@ def test_two_masses_that_are_mixed() -> Iterator[bool]:
     for place, y, gap, tilt in numbers(15, 60, (1.0, 20.0), (-9.0, -1.0), (1.5, 3.0), (-1.0, 2.0)):
         step = math.exp(y)
         loss, weight = np.array([place, place + gap * step]), np.array([0.3, 0.7])
-        atoms = contract(Discretization(loss, weight, tilt, 0.0, 0.0, 0.0), step)
+        atoms = numerics.contract(numerics.Discretization(loss, weight, tilt, 0.0, 0.0, 0.0), step)
         at = [mpf(step) * (atoms.start + k) - place for k in range(len(atoms))]
 
         def share(

@@ -15,28 +15,7 @@ import pytest
 from mpmath import mpf
 
 import neyman as ny
-from neyman import Tradeoff
-from neyman.curves import (
-    BoundedRangeLoss,
-    Composition,
-    DiscreteGaussianLoss,
-    EnvelopeLoss,
-    FiniteLoss,
-    FixedSizeLoss,
-    GaussianLoss,
-    GaussianMixtureLoss,
-    Interval,
-    LaplaceLoss,
-    LossBracket,
-    MixtureLoss,
-    OffLatticeLoss,
-    Polygon,
-    ReplaceOneSubsampledLoss,
-    SubsampledGaussianLoss,
-    SubsampledLoss,
-    hull,
-    pbdp_delta,
-)
+from neyman import Tradeoff, curves
 from neyman.curves.losses import likelihood_ratio
 from neyman.curves.losses.loss import NODE_WEIGHTS
 from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
@@ -104,7 +83,7 @@ def test_the_mass_of_infinite_losses() -> Iterator[bool]:
 class Cliff(Known):
     """delta = 1 up to a place, from which on it falls at once."""
 
-    def log_delta(self, epsilon: float) -> Interval:
+    def log_delta(self, epsilon: float) -> curves.Interval:
         return (0.0, 0.0) if epsilon <= self.start else (-math.inf, -1000.0)
 
 
@@ -136,7 +115,7 @@ def test_another_pair_has_no_larger_power_there() -> Iterator[bool]:
     for start, epsilon in numbers(9, 60, (-9.0, -1.0), (1e4, 1e6)):
         known = math.exp(start)
         known = math.nextafter(known, 0.0) if mpmath.log(known) > start else known
-        yield pbdp_delta(Known(start, 0.0), epsilon, known)[1] >= mpmath.exp(start)
+        yield curves.pbdp_delta(Known(start, 0.0), epsilon, known)[1] >= mpmath.exp(start)
 
 
 class Coin:
@@ -159,7 +138,7 @@ class Coin:
 @needed
 def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
     for (middle,) in numbers(10, 20, (-900.0, 900.0)):
-        coin = cast("Composition", Coin(middle))
+        coin = cast("curves.Composition", Coin(middle))
         yield held(_variance_by_moments(coin, (middle, middle)), 1)
 
 
@@ -177,7 +156,7 @@ def test_the_tails_of_a_normal_loss() -> Iterator[bool]:
 @needed
 def test_the_tails_of_a_laplace_loss() -> Iterator[bool]:
     for a, share in numbers(15, 200, (0.01, 9.0), (-1.0, 1.0)):
-        loss = LaplaceLoss(Fraction(a).limit_denominator(100))
+        loss = curves.LaplaceLoss(Fraction(a).limit_denominator(100))
         epsilon = mpf(loss.exact_epsilon.numerator) / loss.exact_epsilon.denominator
         x = share * a
         if abs(x) < epsilon:
@@ -207,13 +186,13 @@ def test_slopes_of_lines_are_moved_up() -> Iterator[bool]:
 @needed
 def test_the_corner_of_the_largest_loss() -> Iterator[bool]:
     for log_top, top in numbers(13, 60, (-90.0, -0.1), (0.1, 90.0)):
-        losses = cast("Composition", SimpleNamespace(log_top=log_top, infinite=0.0))
+        losses = cast("curves.Composition", SimpleNamespace(log_top=log_top, infinite=0.0))
         level, power = _last_corner(losses, top)
         yield mpf(level.numerator) / level.denominator >= mpmath.exp(mpf(log_top) - top)
         yield mpf(power.numerator) / power.denominator <= mpmath.exp(log_top)
 
 
-def power_at(polygon: Polygon, level: mpf) -> mpf:
+def power_at(polygon: curves.Polygon, level: mpf) -> mpf:
     """The power of a polygon of corners."""
     corners = [
         (mpf(x.numerator) / x.denominator, mpf(y.numerator) / y.denominator) for x, y in polygon
@@ -228,7 +207,7 @@ def power_at(polygon: Polygon, level: mpf) -> mpf:
 def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
     for (x,) in numbers(14, 30, (0.1, 9.0)):
         log_p = (-x - math.log1p(math.exp(-x)), -math.log1p(math.exp(-x)))
-        loss = OffLatticeLoss((-x, x), log_p, 0.0)
+        loss = curves.OffLatticeLoss((-x, x), log_p, 0.0)
         below, above = _by_values(loss)
         level, power = mpmath.exp(mpf(log_p[1]) - x), mpmath.exp(log_p[1])
         yield power_at(below, level) <= power <= power_at(above, level)
@@ -239,14 +218,14 @@ def test_a_test_after_another_stays_on_its_side() -> Iterator[bool]:
     for x, y, u, v in numbers(15, 60, (1e-9, 0.3), (0.3, 0.9), (1e-9, 0.3), (0.3, 0.9)):
         ends = (Fraction(0), Fraction(0)), (Fraction(1), Fraction(1))
         one, two = (
-            rounded(hull([ends[0], (Fraction(a), Fraction(b)), ends[1]]), 1)
+            rounded(curves.hull([ends[0], (Fraction(a), Fraction(b)), ends[1]]), 1)
             for a, b in ((x, y), (u, v))
         )
         exact, above = after(one, two), after_rounded(one, two, 1)
         yield all(on_polygon(above, level) >= power for level, power in exact)
 
 
-def on_polygon(polygon: Polygon, level: Fraction) -> Fraction:
+def on_polygon(polygon: curves.Polygon, level: Fraction) -> Fraction:
     """The power of a polygon of corners, exactly."""
     (x, y), (u, v) = next(pair for pair in pairwise(polygon) if level <= pair[1][0])
     return y + (v - y) * (level - x) / (u - x)
@@ -257,7 +236,7 @@ def test_lines_and_points_at_the_mass_of_infinite_losses() -> Iterator[bool]:
     for y, n in numbers(16, 9, (-9.0, -1.0), (2, 9)):
         mass, times = math.exp(y), int(n)
         points, lines = _half(
-            Composition.of([(ny.approximate(1, mass).directions[0].parts[0][0], times)])
+            curves.Composition.of([(ny.approximate(1, mass).directions[0].parts[0][0], times)])
         )
         exact = 1 - (1 - Fraction(mass)) ** times
         yield points[0][1] <= exact
@@ -281,13 +260,13 @@ def near(loss: object, exact: Callable[[mpf], mpf], tilts: tuple[float, ...] = T
 @needed
 def test_k_of_a_gaussian_loss() -> Iterator[bool]:
     for (v,) in numbers(1, 20, (1e-6, 99.0)):
-        yield near(GaussianLoss(v), lambda z, v=v: z * (z + 1) * v / 2)
+        yield near(curves.GaussianLoss(v), lambda z, v=v: z * (z + 1) * v / 2)
 
 
 @needed
 def test_the_decay_of_a_gaussian_loss() -> Iterator[bool]:
     for v, edge in numbers(2, 60, (1e-6, 99.0), (0.1, 99.0)):
-        answer = GaussianLoss(v).decay(0.0, np.array([edge]))[0]
+        answer = curves.GaussianLoss(v).decay(0.0, np.array([edge]))[0]
         yield answer >= -mpf(v) * mpf(edge) ** 2 / 2
 
 
@@ -299,14 +278,14 @@ def laplace(a: float, z: mpf) -> mpf:
 @needed
 def test_k_of_a_laplace_loss() -> Iterator[bool]:
     for (y,) in numbers(3, 20, (-9.0, 3.0)):
-        loss = LaplaceLoss(F(math.exp(y)))
+        loss = curves.LaplaceLoss(F(math.exp(y)))
         yield near(loss, lambda z, loss=loss: laplace(loss.epsilon, z))
 
 
-def finite(x: Fraction) -> FiniteLoss:
+def finite(x: Fraction) -> curves.FiniteLoss:
     e = float(x)
     log_p = (-e - math.log1p(math.exp(-e)), -math.log1p(math.exp(-e)))
-    return FiniteLoss(x, (-1, 1), log_p, 0.0, 0.0, None)
+    return curves.FiniteLoss(x, (-1, 1), log_p, 0.0, 0.0, None)
 
 
 def of_values(values: list[float], log_p: tuple[float, ...], z: mpf) -> mpf:
@@ -340,7 +319,7 @@ def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
 def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
     step, index = F(187, 19), (-1, 2, 3, 7)
     log_p = (-10.543105263157894, -40.50033426012503, -8.701, -0.001)
-    loss = FiniteLoss(step, index, log_p)
+    loss = curves.FiniteLoss(step, index, log_p)
     worst = [(-1.8713996243921243,), (-1.6,), (-1.3,)]
     for (tilt,) in [*worst, *numbers(33, 100, (-3.0, 3.0))]:
         for atoms in (loss.atoms(tilt), loss.dots(tilt, 1.0)):
@@ -351,9 +330,9 @@ def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
                 yield abs(w - exact) <= np.max(atoms.relative) * exact
 
 
-def off_lattice(x: float) -> OffLatticeLoss:
+def off_lattice(x: float) -> curves.OffLatticeLoss:
     log_p = (-x - math.log1p(math.exp(-x)), -math.log1p(math.exp(-x)))
-    return OffLatticeLoss((-x, x), log_p, 0.0)
+    return curves.OffLatticeLoss((-x, x), log_p, 0.0)
 
 
 @needed
@@ -380,7 +359,7 @@ def log_sinhc(x: mpf) -> mpf:
 @needed
 def test_k_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
     for (y,) in numbers(8, 20, (-9.0, 3.0)):
-        loss = EnvelopeLoss(F(math.exp(y)))
+        loss = curves.EnvelopeLoss(F(math.exp(y)))
         a = mpf(loss.epsilon)
         yield near(loss, lambda z, a=a: log_sinhc(a * (z + 0.5)) - log_sinhc(a / 2))
 
@@ -388,7 +367,7 @@ def test_k_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
 @needed
 def test_k_of_a_bounded_range() -> Iterator[bool]:
     for (y,) in numbers(9, 20, (-9.0, 3.0)):
-        loss = BoundedRangeLoss(F(math.exp(y)))
+        loss = curves.BoundedRangeLoss(F(math.exp(y)))
         a = mpf(float(loss.exact_epsilon)) / 2
         tilts = (0.2, 1.0, 3.7, 20.0, 300.0)
         yield near(
@@ -401,7 +380,7 @@ def test_k_of_a_bounded_range() -> Iterator[bool]:
 @needed
 def test_nodes_of_a_gaussian_loss() -> Iterator[bool]:
     for (v,) in numbers(10, 6, (0.1, 9.0)):
-        dots = GaussianLoss(v).dots(0.0, 0.25)
+        dots = curves.GaussianLoss(v).dots(0.0, 0.25)
         # In one panel the weights are the densities times those of the rule.
         nodes = len(NODE_WEIGHTS)
         width = float(dots.loss[nodes] - dots.loss[0])
@@ -416,7 +395,7 @@ def test_nodes_of_a_gaussian_loss() -> Iterator[bool]:
 @needed
 def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
     for (a,) in numbers(12, 40, (1.0, 90.0)):
-        law = LaplaceLoss(F(a)).law(1.0)
+        law = curves.LaplaceLoss(F(a)).law(1.0)
         for log_p, exact in zip(
             law.log_p.tolist(), (-a - mpmath.log(2), -mpmath.log(2)), strict=True
         ):
@@ -426,7 +405,9 @@ def test_the_law_of_a_laplace_loss() -> Iterator[bool]:
 @needed
 def test_k_of_a_choice_between_losses() -> Iterator[bool]:
     for v, w in numbers(13, 20, (1e-3, 9.0), (0.1, 0.9)):
-        loss = MixtureLoss(((w, GaussianLoss(v)), (1 - w, GaussianLoss(2 * v))))
+        loss = curves.MixtureLoss(
+            ((w, curves.GaussianLoss(v)), (1 - w, curves.GaussianLoss(2 * v)))
+        )
         yield near(
             loss,
             lambda z, v=v, w=w: mpmath.log(
@@ -438,25 +419,27 @@ def test_k_of_a_choice_between_losses() -> Iterator[bool]:
 @needed
 def test_the_largest_loss_of_a_mixture() -> Iterator[bool]:
     for (w,) in numbers(14, 40, (0.1, 0.9)):
-        loss = GaussianMixtureLoss((0.0, 1.0), (w, 1 - w), removed=False)
+        loss = curves.GaussianMixtureLoss((0.0, 1.0), (w, 1 - w), removed=False)
         yield loss.supremum >= -mpmath.log(w)
 
 
 @needed
 def test_the_largest_loss_of_a_sampled_step() -> Iterator[bool]:
     for (q,) in numbers(15, 40, (1e-3, 0.9)):
-        yield SubsampledGaussianLoss(1.0, q, removed=False).supremum >= -mpmath.log1p(-mpf(q))
+        yield curves.SubsampledGaussianLoss(1.0, q, removed=False).supremum >= -mpmath.log1p(
+            -mpf(q)
+        )
 
 
 @needed
 def test_the_largest_loss_of_a_sum() -> Iterator[bool]:
     for p, q, n in numbers(16, 60, (1e-3, 0.9), (1e-3, 0.9), (1, 99)):
-        parts = [SubsampledGaussianLoss(1.0, x, removed=False) for x in (p, q)]
+        parts = [curves.SubsampledGaussianLoss(1.0, x, removed=False) for x in (p, q)]
         exact = int(n) * mpf(parts[0].supremum) + 3 * mpf(parts[1].supremum)
-        yield Composition.of([(parts[0], int(n)), (parts[1], 3)]).supremum >= exact
+        yield curves.Composition.of([(parts[0], int(n)), (parts[1], 3)]).supremum >= exact
         few = [finite(F(p)), finite(F(q))]
         exact = int(n) * mpf(few[0].log_top) + 3 * mpf(few[1].log_top)
-        yield Composition.of([(few[0], int(n)), (few[1], 3)]).log_top <= exact
+        yield curves.Composition.of([(few[0], int(n)), (few[1], 3)]).log_top <= exact
 
 
 @needed
@@ -464,7 +447,7 @@ def test_weights_of_a_discrete_gaussian_loss() -> Iterator[bool]:
     pairs = [(F(round(64 * v), 64), 1, 0.0) for (v,) in numbers(17, 6, (0.5, 9.0))]
     hard = F(1) + F(297, 2**44) + F(49, 100 * 2**52)  # nearly halfway between two floats
     for squared, shift, tilt in [*pairs, (hard, 1, 0.0), (F(2, 9), 30, 3.3)]:
-        atoms = DiscreteGaussianLoss(squared, shift).atoms(tilt)
+        atoms = curves.DiscreteGaussianLoss(squared, shift).atoms(tilt)
         s2 = mpf(squared.numerator) / squared.denominator
         center = mpf(tilt) * shift
 
@@ -494,7 +477,7 @@ def test_sums_of_a_loss_with_two_values() -> Iterator[bool]:
         x, count = float(F(y).limit_denominator(9)), int(n)
         e = mpmath.exp(x)
         log_p = tuple(float(mpmath.log(v * (1 - mpf(lost)))) for v in (1 / (1 + e), e / (1 + e)))
-        loss = FiniteLoss(F(x), (-1, 1), log_p, lost, 0.0, None)
+        loss = curves.FiniteLoss(F(x), (-1, 1), log_p, lost, 0.0, None)
         dots = loss.sum_atoms(count, 0.3, 0.0)
         relative = np.broadcast_to(dots.relative, dots.weight.shape)
         for k in (0, len(dots.loss) // 2, len(dots.loss) - 1):
@@ -512,14 +495,14 @@ def test_k_between_two_losses() -> Iterator[bool]:
     for (y,) in numbers(20, 20, (0.1, 9.0)):
         loss = finite(F(y))
         exact = lambda z, loss=loss, y=y: of_values([-mpf(y), mpf(y)], loss.log_p, z)  # noqa: E731
-        yield near(LossBracket(loss, loss), exact)
+        yield near(curves.LossBracket(loss, loss), exact)
 
 
 @needed
 def test_k_of_a_sum() -> Iterator[bool]:
     for y, n in numbers(21, 40, (0.1, 9.0), (2, 99)):
         loss, z = finite(F(y)), mpf(0.3)
-        k, error = Composition.of([(loss, int(n))]).mgf(np.array([float(z)]))
+        k, error = curves.Composition.of([(loss, int(n))]).mgf(np.array([float(z)]))
         exact = int(n) * of_values([-mpf(y), mpf(y)], loss.log_p, z)
         yield abs(mpmath.expm1(k[0] - exact)) <= error[0]
 
@@ -528,7 +511,7 @@ def test_k_of_a_sum() -> Iterator[bool]:
 def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
     for y, w, tilt in numbers(22, 40, (0.1, 9.0), (0.1, 0.9), (-1.0, 9.0)):
         parts = (w, finite(F(y))), (1 - w, finite(F(y) / 2))
-        dots = MixtureLoss(parts).dots(tilt, 1.0)
+        dots = curves.MixtureLoss(parts).dots(tilt, 1.0)
         share, top = mpf(w), parts[0][1].log_p[1]
         exact = share * mpmath.exp(mpf(top) + mpf(tilt) * y - dots.log_scale)
         yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
@@ -537,7 +520,7 @@ def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
 @needed
 def test_nodes_of_the_envelope_of_a_bounded_range() -> Iterator[bool]:
     for a, tilt in numbers(23, 40, (30.0, 90.0), (0.0, 3.0)):
-        dots = EnvelopeLoss(F(a)).dots(tilt, a)
+        dots = curves.EnvelopeLoss(F(a)).dots(tilt, a)
         # Two nodes of one cell: their ratio is that of the densities and of the rule's weights.
         x, y = mpf(dots.loss[0]), mpf(dots.loss[1])
         exact = mpmath.exp((mpf(tilt) + 0.5) * (y - x)) * NODE_WEIGHTS[1] / NODE_WEIGHTS[0]
@@ -558,19 +541,19 @@ def test_the_largest_loss_of_a_pair_that_is_sampled() -> Iterator[bool]:
     near = numbers(25, 200, (40.0, 300.0), (0.9, 1.02))
     cases += [(F(round(1000 * a), 1000), math.exp(-a * k)) for a, k in near]
     for a, q in cases:
-        inner = LaplaceLoss(a)
+        inner = curves.LaplaceLoss(a)
         exact = mpf(a.numerator) / a.denominator
         top, end = sampled(exact, q), sampled(-exact, q)
-        yield SubsampledLoss(inner, q, True).supremum >= top
-        yield SubsampledLoss(inner, q, False).supremum >= -end
-        yield ReplaceOneSubsampledLoss(inner, q).supremum >= top - end
+        yield curves.SubsampledLoss(inner, q, True).supremum >= top
+        yield curves.SubsampledLoss(inner, q, False).supremum >= -end
+        yield curves.ReplaceOneSubsampledLoss(inner, q).supremum >= top - end
 
 
 def test_a_ratio_of_a_sampled_step_keeps_its_digits_at_every_rate() -> None:
     with mpmath.workdps(60):
         for t, k in numbers(25, 300, (-40.0, 29.0), (0, len(RATES))):
             q = RATES[int(k)]
-            loss = SubsampledGaussianLoss(1.0, q, removed=False)
+            loss = curves.SubsampledGaussianLoss(1.0, q, removed=False)
             for at in (mpf(t), mpmath.mpc(t, 1.5)):
                 z = np.array([complex(at) if at.imag else float(at)])
                 exact, (answer,) = sampled(at, q), loss.log_ratio_on(z, z)
@@ -585,12 +568,12 @@ def test_the_mass_of_the_largest_loss_that_is_sampled() -> Iterator[bool]:
     ]
     pairs = [(a, math.exp(y)) for a, y in numbers(27, 60, (0.1, 600.0), (-530.0, -0.1))]
     for a, q in worst + pairs:
-        inner = LaplaceLoss(F(a))
+        inner = curves.LaplaceLoss(F(a))
         exact = mpmath.log(((1 - mpf(q)) * mpmath.exp(-mpf(a)) + q) / 2)
         for loss in (
-            SubsampledLoss(inner, q, True),
-            FixedSizeLoss(inner, q),
-            ReplaceOneSubsampledLoss(inner, q),
+            curves.SubsampledLoss(inner, q, True),
+            curves.FixedSizeLoss(inner, q),
+            curves.ReplaceOneSubsampledLoss(inner, q),
         ):
             yield loss.log_top <= exact
 
@@ -610,7 +593,7 @@ def of_orders(q: float, orders: list[mpf]) -> mpf:
 def test_k_of_a_sampled_step() -> Iterator[bool]:
     for mu, q, z in numbers(28, 12, (0.1, 3.0), (1e-3, 0.9), (1, 200)):
         law = likelihood_ratio._law.__wrapped__(  # without its cache
-            SubsampledGaussianLoss(mu, q, removed=True), float(int(z)), 0.0
+            curves.SubsampledGaussianLoss(mu, q, removed=True), float(int(z)), 0.0
         )
         orders = [mpmath.exp(k * (k - 1) * mpf(mu) ** 2 / 2) for k in range(int(z) + 2)]
         yield abs(law.log_mgf - of_orders(q, orders)) <= law.error
@@ -619,7 +602,7 @@ def test_k_of_a_sampled_step() -> Iterator[bool]:
 @needed
 def test_atoms_of_a_pair_that_is_sampled() -> Iterator[bool]:
     for a, q, tilt in numbers(30, 30, (1.0, 9.0), (0.1, 0.9), (50.0, 300.0)):
-        dots = SubsampledLoss(LaplaceLoss(F(a)), q, True).dots(tilt, a)
+        dots = curves.SubsampledLoss(curves.LaplaceLoss(F(a)), q, True).dots(tilt, a)
         top = sampled(mpf(a), q)
         exact = mpmath.exp(mpf(tilt) * top + top - a - dots.log_scale) / 2
         yield abs(dots.weight[-1] - exact) <= np.max(dots.relative) * exact
@@ -628,7 +611,7 @@ def test_atoms_of_a_pair_that_is_sampled() -> Iterator[bool]:
 @needed
 def test_nodes_of_a_sampled_step() -> Iterator[bool]:
     for mu, q, tilt in numbers(31, 12, (0.1, 2.0), (0.1, 0.9), (100.0, 300.0)):
-        loss = SubsampledGaussianLoss(mu, q, removed=True)
+        loss = curves.SubsampledGaussianLoss(mu, q, removed=True)
         dots = loss.dots(tilt, 50.0)
         nodes = len(NODE_WEIGHTS)
         k = int(np.argmax(dots.weight)) // nodes * nodes
