@@ -19,8 +19,8 @@ from exact_draws import assert_shares
 from neyman import Mechanism, Tradeoff
 from neyman.curves import CircularGaussianLoss, Composition
 from neyman.mechanisms import CircularGaussian
-from neyman.noise import Bits
 from random_laws import examples
+from seeded import Seeded
 
 
 def real(x):
@@ -207,19 +207,9 @@ def test_draws_have_the_law_of_the_points(noise, value):
     assert_shares([*counts, len(draws) - sum(counts)], [*(cells[k] for k in usual), rest])
 
 
-class Words(Bits):
-    """The same words for each instance."""
-
-    def __init__(self):
-        self._rng = np.random.default_rng(7)
-
-    def words(self, n):
-        return self._rng.integers(0, 2**64, n, dtype=np.uint64)
-
-
 def test_the_noise_and_its_attempts_do_not_depend_on_the_value():
     noise = CircularGaussian(5, 50)
-    first, second = Words(), Words()
+    first, second = Seeded(7), Seeded(7)
     for value in range(100):
         assert (noise.draw(value, bits=first) - value) % 5 == noise.draw(0, bits=second)
     assert first.words(1) == second.words(1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman import CanonicalNoise
-from neyman.noise import Bits
+from seeded import Prescribed
 
 MP = mpmath.mp.clone()
 MP.dps = 60
@@ -40,18 +40,6 @@ COSTLY = {
     "joined": (ny.Gaussian(1).subsample(rate=0.1).tradeoff().symmetric(), 1e-3),
     "zcdp": (ny.zcdp(0.5), 1e-3),
 }
-
-
-class Prescribed(Bits):
-    """Words of a seeded generator, after those that a test prescribes."""
-
-    def __init__(self, seed, first=()):
-        self.generator, self.first = np.random.Philox(seed), list(first)
-
-    def words(self, n):
-        prescribed, self.first = self.first[:n], self.first[n:]
-        rest = self.generator.random_raw(n - len(prescribed))
-        return np.concatenate([np.array(prescribed, np.uint64), rest])
 
 
 def recursion(f, c, x):
