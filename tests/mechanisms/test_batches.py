@@ -5,7 +5,7 @@ import math
 import pickle
 from collections import Counter
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -13,8 +13,7 @@ import pytest
 import neyman as ny
 from exact_draws import ALARM, assert_shares
 from neyman.mechanisms import square_root
-from neyman.mechanisms.batches import draws
-from neyman.noise import Bits, row_draws
+from neyman.noise import Bits, coins, order, subset
 from seeded import Seeded
 
 pytestmark = pytest.mark.needs("release")
@@ -33,8 +32,8 @@ class Words(Bits):
         return first
 
 
-def run(sampling, rows=40, n=40, batch=10, epochs=3, seed=1):
-    return draws(ny.DPSGD(n, batch, 2, epochs, sampling), rows, Seeded(seed))
+def run(sampling, rows=40, batch=10, epochs=3, after=0):
+    return ny.DPSGD(40, batch, 2, epochs, sampling).batches(rows, after=after)
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(5, 7), Fraction(3, 2**16), Fraction(1)])
@@ -50,7 +49,7 @@ def test_a_rate_is_met_exactly(rate):
     for word, heads in (
         ((max(low - 1, 0), True), (min(low + 1, 2**64 - 1), False)) if rest else ((0, False),)
     ):
-        taken = row_draws.coins(rate, 2**16, Words([*beginnings, word]))
+        taken = coins(rate, 2**16, Words([*beginnings, word]))
         assert taken.tolist() == list(range(count + (heads and rest > 0)))
 
 
@@ -60,7 +59,7 @@ def test_an_open_coin_asks_for_bits_until_it_is_certain():
     digits = [int(rate * 2**16), *[0x5555555555555555] * 2]
     for last, heads in ((0, True), (2**64 - 1, False)):
         lane = np.array([digits[0], 2**16 - 1, 2**16 - 1, 2**16 - 1], np.uint16).view(np.uint64)
-        taken = row_draws.coins(rate, 1, Words([lane[0], *digits[1:], last]))
+        taken = coins(rate, 1, Words([lane[0], *digits[1:], last]))
         assert (taken.size == 1) is heads
 
 
@@ -68,14 +67,14 @@ def test_every_subset_is_equally_likely():
     """All 20 subsets of 3 of 6, all 15 of 4 of 6 (by what is left out); alarm below 1e-6."""
     for size in (3, 4):
         bits = Seeded(size)
-        counts = Counter(tuple(row_draws.subset(6, size, bits).tolist()) for _ in range(20_000))
+        counts = Counter(tuple(subset(6, size, bits).tolist()) for _ in range(20_000))
         every = list(combinations(range(6), size))
         assert_shares([counts[s] for s in every], [1 / len(every)] * len(every))
 
 
 def test_every_order_is_equally_likely():
     bits = Seeded(5)
-    counts = Counter(tuple(row_draws.order(4, bits).tolist()) for _ in range(24_000))
+    counts = Counter(tuple(order(4, bits).tolist()) for _ in range(24_000))
     assert len(counts) == 24
     assert_shares(list(counts.values()), [1 / 24] * 24)
 
@@ -83,7 +82,7 @@ def test_every_order_is_equally_likely():
 def test_orders_with_equal_keys_are_drawn_again():
     """A tie would favor the first of two rows."""
     bits = Words([7, 7, 3, 9, 4, 2])
-    assert row_draws.order(3, bits).tolist() == [2, 1, 0]
+    assert order(3, bits).tolist() == [2, 1, 0]
 
 
 def test_poisson_batches_have_the_binomial_law():
@@ -96,14 +95,10 @@ def test_poisson_batches_have_the_binomial_law():
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_each_row_and_each_pair_of_rows_is_in_a_step_as_often_as_described(sampling):
-    """Joint distribution of two rows over the two first steps, against enumeration; alarm below
-    1e-6.
-    """
-    n, batch, epochs = 6, 2, 2
-    counts = Counter()
-    bits = Seeded(3)
+    """Two rows over the two first steps, against enumeration; alarm below 1e-6."""
+    mechanism, counts = ny.DPSGD(6, 2, 2, 2, sampling), Counter()
     for _ in range(6000):
-        steps = list(draws(ny.DPSGD(n, batch, 2, epochs, sampling), n, bits))[:2]
+        steps = list(mechanism.batches(6))[:2]
         counts[tuple((0 in s, 5 in s) for s in steps)] += 1
     truth = pair_law(sampling)
     assert set(counts) <= set(truth)
@@ -112,15 +107,14 @@ def test_each_row_and_each_pair_of_rows_is_in_a_step_as_often_as_described(sampl
 
 def test_rows_of_a_group_take_part_in_every_step_of_their_group_alone():
     """Two rows over three steps of two groups, each coin 2/3, by enumeration; alarm below 1e-6."""
-    run = ny.DPSGD(6, 2, 2, 1, strategy=square_root(3, band=2))
-    counts, bits = Counter(), Seeded(4)
+    mechanism, counts = ny.DPSGD(6, 2, 2, 1, strategy=square_root(3, band=2)), Counter()
     for _ in range(6000):
-        counts[tuple((0 in s, 5 in s) for s in draws(run, 6, bits))] += 1
+        counts[tuple((0 in s, 5 in s) for s in mechanism.batches(6))] += 1
     alone = Counter()
-    for coins in [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1)]:
-        p = math.prod(2 / 3 if coin else 1 / 3 for coin in coins)
+    for tossed in product((0, 1), repeat=3):
+        p = math.prod(2 / 3 if coin else 1 / 3 for coin in tossed)
         for group in (0, 1):
-            alone[tuple(bool(x) and t % 2 == group for t, x in enumerate(coins))] += p / 2
+            alone[tuple(bool(x) and t % 2 == group for t, x in enumerate(tossed))] += p / 2
     truth = {
         tuple(zip(a, b, strict=True)): p * q for a, p in alone.items() for b, q in alone.items()
     }
@@ -203,11 +197,11 @@ def test_another_number_of_rows_is_refused_where_the_number_is_public(sampling):
 
 
 def test_pieces_are_the_batch_and_an_empty_batch_has_one():
-    expected = [b.tolist() for b in run("poisson", batch=2)]
-    split = list(run("poisson", batch=2).pieces(2))
-    assert [np.concatenate(parts).tolist() for parts in split] == expected
-    assert all(len(p) <= 2 for parts in split for p in parts)
-    assert any(len(parts) == 1 and parts[0].size == 0 for parts in split)
+    for parts in run("fixed", batch=7).pieces(2):
+        assert [part.size for part in parts] == [2, 2, 2, 1]
+        assert (np.diff(np.concatenate(parts)) > 0).all()
+    empty = run("poisson", rows=0).pieces(2)
+    assert [[part.size for part in parts] for parts in empty] == [[0]] * 12
 
 
 def test_a_second_pass_is_refused_and_an_interrupted_one_goes_on():
@@ -237,21 +231,19 @@ def test_a_run_goes_on_only_between_draws():
         ("shuffled", 4),
         ("cyclic", 5),
     ):
-        mechanism = ny.DPSGD(40, 10, 2, 3, sampling)
-        batches = draws(mechanism, 40, Seeded(1), allowed)
+        batches = run(sampling, after=allowed)
         assert len(list(batches)) == len(batches) == 12 - allowed
     grouped = ny.DPSGD(40, 10, 2, 3, strategy=square_root(12, band=3))
-    assert len(list(draws(grouped, 40, Seeded(1), 6))) == 6
+    assert len(list(grouped.batches(40, after=6))) == 6
     with pytest.raises(ValueError, match="multiple of 3"):
-        draws(grouped, 40, Seeded(1), 4)
+        grouped.batches(40, after=4)
     for sampling in ("allocated", "shuffled", "k-of-t"):
         with pytest.raises(ValueError, match="cannot be drawn again"):
-            draws(ny.DPSGD(40, 10, 2, 3, sampling), 40, Seeded(1), 5)
-    assert list(draws(ny.DPSGD(40, 10, 2, 3, "k-of-t"), 40, Seeded(1), 12)) == []
+            run(sampling, after=5)
+    assert list(run("k-of-t", after=12)) == []
 
 
 def test_two_draws_of_secure_bits_differ():
-    """The same call twice: 12 batches agree with a chance below 1e-100."""
     mechanism = ny.DPSGD(1000, 100, 2, 1.2)
     first, second = (list(mechanism.batches(1000)) for _ in range(2))
     assert any(a.tolist() != b.tolist() for a, b in zip(first, second, strict=True))
@@ -273,7 +265,6 @@ def k_of_t_delta(mu, batches, times, epsilon):
 
 @pytest.mark.parametrize(("batches", "times"), [(3, 2), (4, 2), (4, 3)])
 def test_k_of_t_lies_between_its_certified_ends(batches, times):
-    """Against integration over all coordinates."""
     for mu, epsilon in ((1, 0.5), (0.5, 0.2)):
         if batches == 4 and mu == 1:
             continue
@@ -285,7 +276,6 @@ def test_k_of_t_lies_between_its_certified_ends(batches, times):
 
 
 def test_k_of_t_is_between_one_batch_and_every_batch():
-    """All T batches hide nothing of when; one is the pass; the JSON of old passes is the same."""
     step = ny.Gaussian(1)
     assert step.random_allocation(4, times=4).tradeoff() >= (step * 4).tradeoff()
     one_pass = step.random_allocation(4)

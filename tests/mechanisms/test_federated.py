@@ -80,7 +80,6 @@ def test_record_against_the_server_is_local_training():
     ],
 )
 def test_only_the_noise_of_honest_clients_counts(more, honest):
-    """No one's noise but the own counts where updates are seen, or nothing is declared."""
     for make in (record, client):
         mechanism = make(**more)
         assert mechanism.honest == honest
@@ -93,7 +92,6 @@ def test_only_the_noise_of_honest_clients_counts(more, honest):
 
 
 def test_local_steps_have_the_noise_of_others_once_a_round():
-    """In the other steps the client's own noise is all."""
     mechanism = record(against="public", least_participants=4, local_steps=3)
     step = ny.Gaussian(1).subsample(rate=0.1)
     assert mechanism.made_of() == (step * 2 + ny.Gaussian(2.0).subsample(rate=0.1)) * 20
@@ -125,40 +123,10 @@ def test_a_client_is_a_gaussian_or_a_sample_of_fixed_size():
     ],
 )
 def test_sampling_that_the_observer_sees_is_refused(more, why):
-    """The error says why, and what holds instead."""
     with pytest.raises(ValueError, match=why) as refused:
         client(**{"client_rate": 0.4, "least_participants": 4, **more})
     assert "client_rate = 0.4" in str(refused.value)
     assert "client_rate=1" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [
-        ({"clients": 0}, "clients"),
-        ({"clients": 2.5}, "clients"),
-        ({"client_rate": 0.25}, "client_rate"),
-        ({"client_rate": 0}, "client_rate"),
-        ({"client_rate": 1.5}, "client_rate"),
-        ({"record_rate": -0.1}, "record_rate"),
-        ({"records": 0}, "records"),
-        ({"sigma": 0}, "sigma"),
-        ({"sigma": math.nan}, "sigma"),
-        ({"rounds": 0}, "rounds"),
-        ({"protects": "person"}, "protects"),
-        ({"against": "world"}, "against"),
-        ({"local_steps": 0}, "local_steps"),
-        ({"secure_aggregation": 1}, "secure_aggregation"),
-        ({"secure_aggregation": True}, "least_participants"),
-        ({"least_participants": 11}, "least_participants"),
-        ({"least_participants": 0}, "least_participants"),
-        ({"colluding": 10}, "colluding"),
-        ({"colluding": -1}, "colluding"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(more, named):
-    with pytest.raises((ValueError, TypeError), match=rf"\b{named} = "):
-        record(**more)
 
 
 def test_a_sample_of_clients_goes_through_client_rate():
@@ -192,7 +160,6 @@ def test_json_batch_and_relations():
     sigma=st.sampled_from([0.6, 1.0, 2.0]),
 )
 def test_no_attack_on_a_sample_of_clients_beats_the_curve(others, values, size, colluding, sigma):
-    """The attacker knows all other updates, and which colluding clients a round drew."""
     n = len(others) + 1
     f = ny.Federated(
         clients=n,
@@ -234,7 +201,6 @@ def test_no_attack_on_a_sample_of_clients_beats_the_curve(others, values, size, 
     follow=st.sampled_from([1.0, -1.0]),
 )
 def test_no_attack_on_two_local_steps_beats_the_curve(rate, gain, honest, first, follow):
-    """The second step's gradient depends on the first iterate; only the sum is seen."""
     f = record(
         rounds=1, record_rate=rate, local_steps=2, against="public", least_participants=honest
     ).tradeoff()
@@ -261,7 +227,6 @@ def test_no_attack_on_two_local_steps_beats_the_curve(rate, gain, honest, first,
 
 
 def test_updates_that_lie_far_apart_would_be_refuted():
-    """A bound on how one client's update changes is not the diameter of the ball of all updates."""
     claim = ny.Gaussian(1).subsample(size=1, population=2).tradeoff().power(level=0.001)
     # Of two clients one is drawn. The other one's update is far away, so the draw is seen.
     threshold = NormalDist().inv_cdf(1 - 0.002)

@@ -78,7 +78,6 @@ def moved(level, leave, enter):
 
 @pytest.mark.parametrize("q", LEVELS)
 def test_no_change_of_rows_moves_a_distance_further_than_declared(q):
-    """All pairs of the 70 tables of up to four rows: any rows leave, any enter. It is attained."""
     reached = set()
     for one, other in itertools.product(TABLES, repeat=2):
         most = moved(q, *changed(one, other))
@@ -91,7 +90,6 @@ def test_no_change_of_rows_moves_a_distance_further_than_declared(q):
 @pytest.mark.parametrize("q", LEVELS)
 @pytest.mark.parametrize("rate", [F(1, 3), F(2)])
 def test_the_loss_of_every_pair_has_the_range_of_the_mechanism(q, rate):
-    """Tables that differ in one row, under both relations, against range and curve."""
     for neighbors, sensitivity in (((0, 1), max(q, 1 - q)), ((1, 1), F(1))):
         unit = rank_unit(query_of((q,)))
         mechanism = ny.InverseSensitivity(rate * unit, int(sensitivity / unit))
@@ -137,9 +135,6 @@ def test_a_row_that_stays_in_its_group_is_worse_than_two_draws_of_half_its_move(
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_releases_by_group_stay_within_the_curve_of_their_shifts(groups):
-    """Two groups and two quantiles each: all pairs of neighbors, exact distributions, both
-    relations.
-    """
     levels, rate = (F(1, 2), F(3, 4)), F(3, 2)
     query = query_of(levels)
     unit, (low, high) = rank_unit(query), range_of(query, "rank")
@@ -200,7 +195,6 @@ def code_exponents(monkeypatch, table, q, rate, shift):
 
 @pytest.mark.parametrize("q", LEVELS)
 def test_the_ends_of_an_interval_are_drawn_about_shifted_ranks(q, monkeypatch):
-    """All tables of up to four rows: the code's exponents are the definition's."""
     for table, shift in itertools.product(TABLES, (-3, -1, 1, 2, 5)):
         own = code_exponents(monkeypatch, table, q, F(2, 3), shift)
         assert own == [F(2, 3) * d for d in shifted(table, q, shift)]
@@ -208,9 +202,6 @@ def test_the_ends_of_an_interval_are_drawn_about_shifted_ranks(q, monkeypatch):
 
 @pytest.mark.parametrize("q", LEVELS)
 def test_a_shift_lets_no_change_of_rows_move_a_distance_further(q):
-    """All pairs of the 70 tables, with the further point: a draw costs what one without a shift
-    does.
-    """
     for one, other in itertools.product(TABLES, repeat=2):
         most = moved(q, *changed(one, other))
         for shift in (-3, -1, 1, 2):
@@ -221,7 +212,6 @@ def test_a_shift_lets_no_change_of_rows_move_a_distance_further(q):
 @pytest.mark.parametrize("q", LEVELS)
 @pytest.mark.parametrize("sigma_squared", [F(1, 100), F(1, 4), F(3), F(200)])
 def test_each_end_of_an_interval_fails_with_a_chance_of_at_most_5_percent(q, sigma_squared):
-    """Exact, on all tables of up to four rows and on tables with 5 and 40 equal ones of each."""
     query = Quantiles(
         name="q",
         column="x",
@@ -263,7 +253,6 @@ def test_each_end_of_an_interval_fails_with_a_chance_of_at_most_5_percent(q, sig
     st.integers(9, 12),
 )
 def test_runs_have_the_distance_of_each_of_their_points(table, q, below, above):
-    """The points from -below to above, each once, in order."""
     held = sorted(Counter(table).items())
     result = runs([v for v, _ in held], [c for _, c in held], (-below, above), q)
     points = [(t, score) for first, n, score in result for t in range(first, first + n)]
@@ -297,7 +286,6 @@ def test_a_choice_is_where_the_uniform_real_lies_among_exact_cumulative_weights(
 
 
 def test_bits_that_leave_two_answers_possible_are_followed_by_more():
-    """The boundary of two equal weights is 1/2: its first word alone does not decide."""
     for last, answer in ((0, 0), (2**64 - 1, 0)):
         assert weighted_choice([0, 0], [1, 1], F(1), Words(2**63 - 1, last)) == answer
     assert weighted_choice([0, 0], [1, 1], F(1), Words(2**63, 0)) == 1
@@ -333,23 +321,7 @@ def test_an_empty_group_gives_any_point_alike():
     assert runs([], [], (5, 8), F(1, 2)) == [(5, 4, 0)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"rate": 0}, "rate = 0 must be above 0"),
-        ({"rate": 1, "draws": 0}, "draws"),
-        ({"rate": 1, "sensitivity": [(1,)], "squared_norm": 2}, "at most one"),
-        ({"rate": 1, "squared_norm": 0}, "squared_norm"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, words):
-    """Each error names the argument."""
-    with pytest.raises(ValueError, match=words):
-        ny.InverseSensitivity(**arguments)
-
-
 def test_the_squared_norm_claims_the_rho_of_its_vectors():
-    """At most that of two vectors listed; JSON gives the mechanism back."""
     listed = ny.InverseSensitivity("1/5", [(2,), (1, 1, 1, 1)], draws=3)
     bare = ny.InverseSensitivity("1/5", squared_norm=4, draws=3)
     assert listed.rho() <= bare.rho() == 3 * F(1, 25) * 2

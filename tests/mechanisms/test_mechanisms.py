@@ -113,6 +113,50 @@ def test_every_accepted_kind_of_number_is_accounted_for_and_written(m):
     assert ny.Mechanism.from_json(m.to_json()) == m
 
 
+GAUSSIAN, LAPLACE, RESPONSE = ny.Gaussian(2), ny.Laplace(F(5, 4)), ny.RandomizedResponse(1)
+DESCRIBED = [
+    LAPLACE.subsample(0.1),
+    GAUSSIAN.subsample(rate=F(1, 7), neighboring="replace-one"),
+    LAPLACE.subsample(0.25, neighboring="replace-one"),
+    (GAUSSIAN + LAPLACE).subsample(0.1) * 3 + LAPLACE,
+    ny.DiscreteGaussian(2, [(1, 1)]).subsample(0.1),
+    ny.DiscreteLaplace(2, 3).subsample(size=3, population=10) * 2,
+    RESPONSE.subsample(size=1, population=4) + RESPONSE,
+    (GAUSSIAN * 2 + LAPLACE).shuffled_batches(50) * 10,
+    GAUSSIAN.random_allocation(10) * 3,
+    ny.ExponentialMechanism(F(1, 3)) * 3,
+    ny.ExponentialMechanism(0),
+    ny.ReportNoisyMax(2.5, 2, "exponential", True),
+    ny.ReportNoisyMax(2, noise="gumbel"),
+    ny.SparseVector(F(5, 2), 7.5, 3, 1, True),
+    ny.RandomSubset(3, 10),
+    ny.LocalRandomizer(0.7),
+    ny.LocalRandomizer(1.5).shuffle(users=123),
+    ny.RandomizedResponse(F(1, 3), 4).shuffle(users=123),
+    ny.Laplace(scale=2).shuffle(users=123),
+    ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), None, F(1, 1000)),
+    ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.DiscreteGaussian(3), F(1, 1000)),
+    ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.RoundedGaussian(2), F(1, 1000)),
+]
+CURVES = [  # whose mechanisms name their curve
+    ny.CanonicalNoise(ny.gdp(0.1)),
+    ny.CanonicalNoise(ny.gdp(1) ** 2, sensitivity=F(1, 3)),
+    ny.CanonicalNoise(ny.approximate("0.1", 1e-6) ** 3),
+    ny.CanonicalNoise(ny.approximate(0, 0.25)),
+    ny.CanonicalNoise(ny.zcdp("0.1")),
+    ny.CanonicalNoise(ny.Laplace(2) * 2, sensitivity=0.5),
+    ny.CanonicalNoise(ny.Laplace(2).tradeoff()),
+]
+
+
+@pytest.mark.parametrize("m", [*DESCRIBED, *CURVES], ids=repr)
+def test_a_description_is_read_back_from_json_and_its_repr(m):
+    again = ny.Mechanism.from_json(m.to_json())
+    assert again == m
+    assert hash(again) == hash(m)
+    assert m in CURVES or eval(repr(m), dict(NAMES)) == m
+
+
 @tries
 @given(mechanisms, mechanisms)
 def test_sums_commute_and_count(a, b):
@@ -143,7 +187,6 @@ def test_mechanisms_are_immutable():
 
 
 def test_a_rate_that_is_above_one_by_less_than_a_float_is_refused():
-    """The exact number decides, and no float that is near it."""
     with pytest.raises(ValueError, match="rate = "):
         ny.Gaussian(1).subsample(rate=1 + F(1, 10**20))
 
@@ -178,7 +221,6 @@ def test_nothing_released_reveals_nothing():
 
 
 def test_alternatives_are_a_set_of_mechanisms_of_one_relation():
-    """One that is listed twice is one, and what no curve has is refused when it is made."""
     gaussian, laplace = ny.Gaussian(1), ny.Laplace(2)
     both = Alternatives((gaussian, laplace))
     assert both == Alternatives((laplace, gaussian, laplace))
@@ -424,7 +466,6 @@ def test_counts_beyond_the_limit_are_refused_however_they_come_about():
 
 
 def test_a_sum_of_many_is_built_in_linear_time():
-    """Twice as many parts take twice as many calls, and the sum is that of any other order."""
     parts = [ny.Laplace(scale=30 + k / 7) for k in range(400)]
     parts[::2] = [ny.Gaussian(2 + k / 9).subsample(rate=0.01) for k in range(200)]
     few, many = (function_calls(lambda n=n: sum(parts[:n])) for n in (200, 400))
@@ -434,7 +475,6 @@ def test_a_sum_of_many_is_built_in_linear_time():
 
 
 def test_a_share_that_rounds_to_one_is_the_normal_law_of_its_shift():
-    """The rest, 1e-20, is below the rounding of a share, and the shift dominates the mixture."""
     nearly = ny.GaussianMixture(sigma=1, sensitivities=[0, 1], probabilities=[1e-20, 1.0]) * 3
     normal = ny.Gaussian(sigma=1) * 3
     assert nearly.tradeoff().epsilon(1e-5).upper == normal.tradeoff().epsilon(1e-5).upper

@@ -114,7 +114,6 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_text_of_account_marks_an_estimate_and_says_why(installed):
-    """Noise without a proof for smaller shifts: no sentence of it reads as a guarantee."""
     shown = run(installed, "-m", "neyman", "account", "Unproven(2)").stdout
     said = " ".join(shown.split())
     mark = "Estimate, and no guarantee (the full shift alone, and no proof for smaller ones). "
@@ -126,7 +125,6 @@ def test_the_text_of_account_marks_an_estimate_and_says_why(installed):
 
 
 def test_json_and_the_command_line_know_a_mechanism_of_an_installed_package(installed):
-    """A fresh interpreter reads its JSON, and the package is imported only then."""
     code = """
 import json, sys
 import neyman as ny
@@ -153,7 +151,6 @@ print(json.dumps([before, after, f.epsilon(1e-6).upper, len(f.statements), coin.
 
 
 def test_names_of_ours_stay_ours_and_wrong_entry_points_are_named(installed):
-    """An entry point with one of our names is never looked at."""
     code = """
 import neyman as ny
 ours = ny.Mechanism.from_dict({"type": "Gaussian", "sigma": 1, "sensitivity": 1})

@@ -3,7 +3,6 @@
 import math
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -13,11 +12,6 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from seeded import Seeded
-
-COLUMN: Any = "budget"
-NUMBER: Any = 5
-CURVE: Any = ny.pure(1)
-CLASS: Any = ny.Laplace
 
 
 def released(budgets, present, rates, t):
@@ -86,27 +80,6 @@ def test_the_sample_has_the_chances_of_the_budgets():
         rate = personal.rate(budget)
         share = np.count_nonzero(rows % 3 == i) / 20_000
         assert abs(share - rate) <= 5 * math.sqrt(rate * (1 - rate) / 20_000)
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "word"),
-    [
-        (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,), "replace-one"), ValueError, "replaced"),
-        (lambda: ny.PersonalBudgets(ny.Laplace(1), COLUMN), TypeError, "private"),
-        (lambda: ny.PersonalBudgets(NUMBER, [1]), TypeError, "mechanism = 5 must be a mechanism"),
-        (lambda: ny.PersonalBudgets(CURVE, [1]), TypeError, "must be a mechanism"),
-        (lambda: ny.PersonalBudgets(CLASS, [1]), TypeError, "must be a mechanism"),
-        (lambda: ny.PersonalBudgets(ny.Gaussian(1), (1,)), ValueError, "pure"),
-        (lambda: ny.PersonalBudgets(ny.RandomizedResponse(1), (1,)), ValueError, "replace-one"),
-        (lambda: ny.PersonalBudgets(ny.Laplace(1), ()), ValueError, "budgets"),
-        (lambda: ny.PersonalBudgets(ny.Laplace(1), (0,)), ValueError, "above 0"),
-        (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,)).rate(2), ValueError, "one of"),
-        (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,)).draw([1, 2]), ValueError, "one of"),
-    ],
-)
-def test_what_the_formula_does_not_cover_is_refused(make, error, word):
-    with pytest.raises(error, match=word):
-        make()
 
 
 @pytest.mark.parametrize("most", [Fraction(1), Fraction(1, 3), Fraction(5, 2), Fraction(30)])

@@ -2,16 +2,21 @@
 
 import copy
 import inspect
+import math
 import pickle
 import subprocess
 import sys
 import threading
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
-from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace
-from neyman.noise.bits import KEY_WORDS
+import neyman as ny
+from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
+
+KEY_WORDS = 1 << 16  # words for each key
 
 
 def test_words_have_the_shape_and_type_asked_for():
@@ -95,13 +100,6 @@ def test_there_is_no_seed():
         SecureBits(seed=1)  # pyright: ignore[reportCallIssue] what is tested
 
 
-def test_a_bad_count_is_refused_by_name():
-    with pytest.raises(ValueError, match="n = -1"):
-        SecureBits().words(-1)
-    with pytest.raises(ValueError, match=r"n = 2\.5"):
-        SecureBits().words(2.5)  # pyright: ignore[reportArgumentType] what is tested
-
-
 def test_a_missing_cryptography_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers", None)
     with pytest.raises(ImportError, match=r"pip install 'neyman\[release\]'"):
@@ -119,9 +117,29 @@ def test_bits_is_abstract():
         Bits()  # pyright: ignore[reportAbstractUsage] what is tested
 
 
-@pytest.mark.parametrize("bits", [None, 3, np.random.default_rng(0)], ids=["none", "seed", "numpy"])
-def test_only_a_source_of_bits_is_drawn_from(bits):
-    """A seed or a generator that can be guessed is refused by name."""
-    for draw in (discrete_gaussian, discrete_laplace):
-        with pytest.raises(TypeError, match=r"bits is a .*SecureBits"):
-            draw(1, 3, bits)
+def refused():
+    """Calls of the package, and the words of their refusals."""
+    draws = (discrete_gaussian, "sigma_squared"), (discrete_laplace, "scale")
+    for draw, name in (*draws, (rounded_gaussian, "sigma_squared")):
+        for wrong in (0.5, math.nan, math.inf, np.float64(2), "1/2", True, None, 1j):
+            yield partial(draw, wrong, 3, SecureBits()), f"{name} = "
+        for wrong in (0, -1, Fraction(-1, 3), 10**33):
+            yield partial(draw, wrong, 3, SecureBits()), f"{name} = "
+        yield partial(draw, 1, -1, SecureBits()), "size = -1"
+        yield partial(draw, 1, 2.0, SecureBits()), "size = "
+        for bits in (None, 3, np.random.default_rng(0)):  # a seed can be guessed
+            yield partial(draw, 1, 3, bits), r"bits is a .*SecureBits"
+    yield partial(rounded_gaussian, 2**106, 1, SecureBits()), "sigma_squared"
+    yield partial(SecureBits().words, -1), "n = -1"
+    yield partial(SecureBits().words, 2.5), r"n = 2\.5"
+    for step in (0, -1, math.nan, "x"):
+        yield partial(ny.Staircase(1).draw, 3, step=step), "step"
+    rough = ny.smooth_sensitivity.median([1, 2, 3], lower=0, upper=9, smoothness=0.2)
+    noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
+    yield partial(noise.draw, rough, step=1), "smoothness"
+
+
+def test_what_cannot_be_drawn_is_refused_by_name():
+    for call, words in refused():
+        with pytest.raises((TypeError, ValueError), match=words):
+            call()

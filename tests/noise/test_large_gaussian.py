@@ -66,7 +66,6 @@ def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded, re
 @settings(max_examples=examples(60))
 @given(SIGMAS, st.booleans(), REACHES)
 def test_each_cell_picks_its_strip_and_accepts_no_more_than_is_right(sigma, rounded, reach):
-    """The first stage decides by a bound below the acceptance at the far end of the strip."""
     law = Strips(sigma**2, rounded, reach)
     for sign in (0, 1):
         side = law.guide[sign * CELLS : (sign + 1) * CELLS]
@@ -111,7 +110,6 @@ def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case, rea
 @settings(max_examples=examples(200))
 @given(PLACES, st.sampled_from([-1, 0, 1]))
 def test_the_last_stage_decides_next_to_the_truth(case, beside):
-    """64 bits of V just below the acceptance accept, and just above refuse."""
     sigma, rounded, random = case
     law = strips(sigma**2, rounded=rounded)
     h = random.randrange(law.number + 1)
@@ -195,7 +193,6 @@ def law_of(sigma_squared, rounded, ends):
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("sigma_squared", [F(LEAST_SIGMA_SQUARED) + F(1, 7), F(40_000)])
 def test_draws_have_the_exact_law(sigma_squared, rounded, injected, attempts):
-    """Each whole number near zero and at the ends of strips, and the rest in groups."""
     n = 3_000_000 * SIZE
     attempts(n)
     law = Strips(sigma_squared, rounded)
@@ -217,7 +214,6 @@ def test_draws_have_the_exact_law(sigma_squared, rounded, injected, attempts):
 
 @pytest.mark.parametrize("rounded", [False, True])
 def test_the_tail_has_its_law(rounded, injected):
-    """Draws that all begin in the tail: one after another, each by the last stage."""
     sigma_squared = F(130**2)
     law = Strips(sigma_squared, rounded)
     start = law.number << law.width
@@ -256,7 +252,6 @@ def test_wide_rounded_noise_has_the_quantiles_and_even_last_digits(sigma, inject
 
 
 def test_few_draws_and_many_have_one_law(injected):
-    """A few are drawn by rejection, many by strips."""
     few = np.concatenate([discrete_gaussian(F(10**8), 5000, injected(k)) for k in range(40)])
     many = discrete_gaussian(F(10**8), 200_000, injected(100))
     points = np.union1d(few, many)

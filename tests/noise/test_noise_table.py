@@ -1,24 +1,36 @@
-"""A table's draws have exactly the distribution they should, shown bit by bit."""
+"""Tables, weights, and rounded normal noise have exactly the distribution they should."""
+
+from __future__ import annotations
 
 import threading
 import tracemalloc
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from fractions import Fraction as F
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import mpmath
 import numpy as np
 import pytest
-from exact_noise import assert_counts, magnitude, survival, total, weight
+from exact_noise import assert_counts, magnitude, real, survival, total, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import SIZE
-from neyman.noise import Bits, SecureBits, discrete_gaussian, lookup_table
+from neyman.noise import (
+    Bits,
+    RoundedWeights,
+    SecureBits,
+    discrete_gaussian,
+    lookup_table,
+    rounded_gaussian,
+    weights,
+)
 from neyman.noise.lookup_table import OPEN, Table
 from neyman.noise.weights import Weights
+from random_laws import examples
 
 
 class OutOfBits(Exception):
@@ -141,7 +153,6 @@ def assert_exact(law, product, deepest):
 @pytest.mark.parametrize("parameter", [Fraction(1, 2), Fraction(1), Fraction(3)])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
-    """Every string of 4 + 4 + 4 + ... bits decides rightly, and the undecided rest dies out."""
     a, b = (1 / parameter, 0) if law == "laplace" else (0, 1 / (2 * parameter))
     exact = Enclosed(Weights(Fraction(a), Fraction(b)), law, parameter)
     product = table_of(exact, 4, 7, 4, slack)
@@ -160,7 +171,6 @@ def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
     st.integers(1, 3),
 )
 def test_any_law_with_rational_steps_comes_out_exactly(steps, lead, middle, further, slack):
-    """Steps that fall on ends of cells and of words are no exception: ties are decided exactly."""
     law = Known((*sorted({step for step in steps if 0 < step < 1}), Fraction(1)))
     product = table_of(law, lead, lead - 1 + middle, further, slack)
     left, _ = assert_exact(law, product, 2)
@@ -168,7 +178,6 @@ def test_any_law_with_rational_steps_comes_out_exactly(steps, lead, middle, furt
 
 
 def test_a_tie_is_decided_by_exact_arithmetic_alone():
-    """A U that begins as F(0) = 3/8 does is at least F(0): no bits of the third stage are read."""
     law = Known((Fraction(3, 8), Fraction(1)))
     product = table_of(law, 3, 5, 4)
     for value, expected in ((0b01011, 0), (0b01100, 1), (0b01101, 1)):
@@ -187,7 +196,6 @@ def table_for(law, parameter):
 @pytest.mark.parametrize("parameter", [Fraction(1, 10_000), Fraction("8.4959"), Fraction(100)])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_each_of_the_sixteen_bit_cells_is_right(law, parameter):
-    """A cell has an answer where one magnitude fills it by more than the slack, and only there."""
     product = table_for(law, parameter)
     guide, slack = product.guide, product.slack
     with mpmath.workprec(200):
@@ -212,7 +220,6 @@ def test_each_of_the_sixteen_bit_cells_is_right(law, parameter):
 @pytest.mark.parametrize("parameter", [Fraction(1, 100), Fraction("8.4959"), Fraction(30)])
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_words_next_to_a_threshold_are_decided_as_exact_arithmetic_does(law, parameter, injected):
-    """The 64 bits of F(k), and those next to them and at the ends of the slack, of either sign."""
     product = table_for(law, parameter)
     with mpmath.workprec(500):
         for k in range(0, product.thresholds.size, max(1, product.thresholds.size // 7)):
@@ -239,7 +246,6 @@ def test_words_next_to_a_threshold_are_decided_as_exact_arithmetic_does(law, par
 
 
 def test_no_more_words_are_asked_for_than_are_needed(injected):
-    """Four draws to a word, one more for each cell that is open, none beyond clear of the slack."""
     product = table_for("gaussian", Fraction(100))
 
     class Counted(Bits):
@@ -260,7 +266,6 @@ def test_no_more_words_are_asked_for_than_are_needed(injected):
 
 
 def test_the_far_tail_is_reached_through_words_of_ones(injected):
-    """Magnitudes beyond the last threshold come out too, with the probability they should."""
     ones = 2**64 - 1
     for law, parameter in (("gaussian", Fraction(4)), ("laplace", Fraction(2))):
         product = table_for(law, parameter)
@@ -275,7 +280,6 @@ def test_the_far_tail_is_reached_through_words_of_ones(injected):
 
 @pytest.mark.parametrize("sigma", [10, 1000])
 def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attempts):
-    """Cells of equal width over 4.5 sigma and both tails, each held to its Chernoff bound."""
     n, width = SIZE << 21, max(1, sigma // 15)
     attempts(n)
     parameter = Fraction(sigma**2)
@@ -296,7 +300,6 @@ def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attem
 
 
 def test_drawing_into_an_array_needs_no_memory_of_its_size():
-    """With the table at hand, a million draws allocate less than 2 MB beside the array."""
     bits, out = SecureBits(), np.empty(10**6, np.int64)
     discrete_gaussian(Fraction(100), 10, bits)
     tracemalloc.start()
@@ -309,7 +312,6 @@ def test_drawing_into_an_array_needs_no_memory_of_its_size():
 
 
 def test_tables_are_kept_and_few():
-    """The second draw of a scale finds the table of the first; no more than KEPT are held."""
     lookup_table.weights_table.cache_clear()
     bits = SecureBits()
     for _ in range(3):
@@ -319,7 +321,6 @@ def test_tables_are_kept_and_few():
 
 
 def test_threads_share_a_table_and_no_draws():
-    """Arrays drawn at once from one source and one table are as independent as others."""
     bits, draws = SecureBits(), []
     parameter = Fraction(10**8)
     threads = [
@@ -342,3 +343,204 @@ def test_a_table_cannot_be_written_to():
     for array in (product.guide, product.first, product.thresholds):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+PARAMETERS = [
+    Fraction(1, 10**30),
+    Fraction(1, 10_000),
+    Fraction(1, 100),
+    Fraction(1, 3),
+    Fraction(1),
+    Fraction("8.4959"),
+    Fraction(10**30 + 7, 3 * 10**29 + 1),
+    Fraction(120),
+]
+
+
+def weights_of(law, parameter):
+    if law == "laplace":
+        return Weights(1 / parameter, Fraction(0))
+    return Weights(Fraction(0), 1 / (2 * parameter))
+
+
+@given(st.fractions(0, 300), st.sampled_from([64, 192, 256]))
+def test_exponentials_are_enclosed_within_a_few_units(x, precision):
+    low, high = weights.exponential(x, precision)
+    with mpmath.workprec(precision + 700):
+        exact = mpmath.exp(-real(x)) * mpmath.ldexp(1, precision)
+        assert low <= exact <= high
+    assert high - low <= 3
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_the_leading_word_of_a_product_is_exact(x, y):
+    one, other = np.array([x], np.uint64), np.array([y], np.uint64)
+    assert weights._product(one, other).tolist() == [x * y >> 64]
+
+
+@pytest.mark.parametrize("a", [Fraction(0), Fraction(1, 3), Fraction(1, 10**5)])
+@pytest.mark.parametrize("b", [Fraction(0), Fraction(1, 10**9), Fraction(3)])
+def test_powers_are_below_the_truth_by_what_they_may_be(a, b):
+    powers = weights._powers(a, b, 3000).tolist()
+    with mpmath.workprec(300):
+        for j in (0, 1, 2, 7, 100, 2999):
+            exact = mpmath.exp(-real(a) * j - real(b) * j * j) * mpmath.ldexp(1, 64)
+            assert 0 <= exact - powers[j] <= weights.POWER_ERROR_UNITS
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda p: f"{float(p):.4g}")
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_thresholds_enclose_the_exact_distribution_function(law, parameter):
+    thresholds, slack = weights_of(law, parameter).thresholds()
+    assert slack < 1100
+    assert np.all(thresholds[1:] >= thresholds[:-1])
+    with mpmath.workprec(250):
+        for k, t in enumerate(thresholds.tolist()):
+            exact = mpmath.ldexp(1 - survival(law, parameter, k + 1), 64)
+            assert t <= exact <= t + slack
+        assert survival(law, parameter, thresholds.size) < mpmath.ldexp(1, -57)
+
+
+@pytest.mark.parametrize("scale", [1000, 10**4, 10**5])
+def test_thresholds_of_wide_laws_enclose_the_exact_distribution_function(scale):
+    with mpmath.workprec(300):
+        sigma = mpmath.mpf(scale)
+
+        def laplace(k):
+            ratio = mpmath.exp(-1 / sigma)
+            return 1 - 2 * ratio ** (k + 1) / (1 + ratio)
+
+        def gaussian(k):
+            # The sum over |j| <= k; what is left out is below sigma^-8, that is 10^-24.
+            x, f = k / sigma, mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * sigma**2))
+            first, third = -x * f / sigma, (3 * x - x**3) * f / sigma**3
+            fifth = -(x**5 - 10 * x**3 + 15 * x) * f / sigma**5
+            total = sigma * mpmath.sqrt(2 * mpmath.pi)  # all else is below exp(-2 pi^2 sigma^2)
+            inside = total * mpmath.erf(x / mpmath.sqrt(2))
+            return (inside + f + first / 6 - third / 360 + fifth / 15120) / total
+
+        laws = [
+            (weights_of("laplace", Fraction(scale)), laplace),
+            (weights_of("gaussian", Fraction(scale**2)), gaussian),
+        ]
+        for law, exact in laws:
+            thresholds, slack = law.thresholds()
+            assert slack < 1100
+            assert np.all(thresholds[1:] >= thresholds[:-1])
+            n = thresholds.size
+            for k in {*range(3), *range(1, n, n // 300), n - 2, n - 1}:
+                assert int(thresholds[k]) <= mpmath.ldexp(exact(k), 64)
+                assert mpmath.ldexp(exact(k), 64) <= int(thresholds[k]) + slack
+
+
+@pytest.mark.parametrize("a", [Fraction(0), Fraction(1, 3), Fraction(1, 64)])
+@pytest.mark.parametrize("b", [Fraction(0), Fraction(1, 5000), Fraction(3)])
+def test_weights_are_enclosed_and_so_is_what_lies_beyond_the_last(a, b):
+    if a == b == 0:
+        return
+    bounds = list(Weights(a, b)._weight_bounds(192))
+    n = len(bounds)
+    with mpmath.workprec(300):
+        terms = [mpmath.exp(-real(a) * j - real(b) * j * j) for j in range(6 * n)]
+        exact = list(accumulate(reversed(terms)))[::-1]
+        for (low, high, _), term in zip(bounds, terms, strict=False):
+            assert low <= mpmath.ldexp(term, 192) <= high
+            assert high - low < 2**64
+        assert mpmath.ldexp(exact[n], 192) <= bounds[-1][2] < 2**64
+
+
+@settings(max_examples=examples(120))
+@given(
+    st.sampled_from(["gaussian", "laplace"]),
+    st.sampled_from(PARAMETERS[2:]),
+    st.integers(0, 20),
+    st.integers(-2, 1),
+    st.sampled_from([4, 15, 64, 128]),
+)
+def test_a_uniform_real_is_placed_as_exact_arithmetic_does(law, parameter, near, off, length):
+    """Next to the exact P(|X| <= near) a placement is right, or None where the bits say too little.
+
+    The next thresholds are more than 2^-300 away from any of these reals.
+    """
+    with mpmath.workprec(400):
+        edge = int(mpmath.ldexp(1 - survival(law, parameter, near + 1), length))
+        value = min(max(edge + off, 0), 2**length - 1)
+        result = weights_of(law, parameter).place(value, length)
+        u, unit = mpmath.ldexp(value, -length), mpmath.ldexp(1, -length)
+        last = u + unit - mpmath.ldexp(1, -length - 200)
+        low, high = magnitude(law, parameter, u), magnitude(law, parameter, last)
+        assert result == (low if low == high else None)
+
+
+VARIANCES = st.one_of(
+    st.fractions(F(1, 1000), 100, max_denominator=1000), st.sampled_from([F(10**6), F(1, 10**6)])
+)
+
+
+def distribution(sigma_squared, k):
+    """P(|round(Z)| <= k)."""
+    return (
+        mpmath.erf((2 * k + 1) / mpmath.sqrt(8 * real(sigma_squared))) if k >= 0 else mpmath.mpf(0)
+    )
+
+
+@settings(max_examples=100)
+@given(VARIANCES, st.integers(0, 12_000), st.integers(2, 200))
+def test_probabilities_are_enclosed_within_two_units(sigma_squared, k, precision):
+    with mpmath.workprec(precision + 100):
+        low, high = RoundedWeights(sigma_squared).enclosure(k, precision)
+        truth = mpmath.ldexp(distribution(sigma_squared, k), precision)
+        assert low <= truth <= high <= low + 2
+
+
+@pytest.mark.parametrize("sigma_squared", [F(1, 9), F(1), F(37, 10), F(400)])
+def test_bits_decide_exactly_where_all_reals_that_begin_with_them_agree(sigma_squared):
+    law, decided = RoundedWeights(sigma_squared), 0
+    with mpmath.workprec(200):
+        for value in range(512):
+            k = law.place(value, 9)
+            if k is not None:
+                decided += 1
+                assert distribution(sigma_squared, k - 1) * 512 <= value
+                assert value + 1 <= distribution(sigma_squared, k) * 512
+    thresholds = sum(distribution(sigma_squared, k) < real(1 - F(1, 512)) for k in range(400))
+    assert decided >= 512 - thresholds - 2
+
+
+def test_thresholds_bound_the_distribution_function():
+    for sigma_squared in (F(1, 100), F(2), F(10**4)):
+        entries, slack = RoundedWeights(sigma_squared).thresholds()
+        assert np.all(entries[1:] >= entries[:-1])
+        with mpmath.workprec(160):
+            for k in {0, 1, len(entries) // 2, len(entries) - 1}:
+                truth = mpmath.ldexp(distribution(sigma_squared, k), 64)
+                assert int(entries[min(k, len(entries) - 1)]) <= truth + (k >= len(entries))
+                if k < len(entries):
+                    assert truth <= int(entries[k]) + slack
+
+
+@pytest.mark.parametrize("coarse", [True, False])
+@pytest.mark.parametrize("sigma_squared", [F(1, 10), F(9, 5), F(60)])
+def test_draws_have_the_exact_law(sigma_squared, coarse):
+    """Also of a table so coarse that every stage is used."""
+    size = 20_000 if coarse else 1_000_000
+    if coarse:
+        law = RoundedWeights(sigma_squared)
+        coarse_entries = np.array(
+            [law.enclosure(k, 10)[0] for k in range(40) if law.enclosure(k, 10)[1] < 1024] or [0],
+            np.uint64,
+        )
+        out = np.empty(size, np.int64)
+        Table(law, coarse_entries, 2, lead=4, precision=10, further=3).fill(out, SecureBits())
+    else:
+        out = rounded_gaussian(sigma_squared, size, SecureBits())
+    reach = 30
+    with mpmath.workprec(120):
+        at_most = [distribution(sigma_squared, k) for k in range(reach)]
+        both = [at_most[0], *(b - a for a, b in pairwise(at_most))]
+        laws = [both[abs(x)] / (2 if x else 1) for x in range(1 - reach, reach)]
+        counts = [int(np.count_nonzero(out == x)) for x in range(1 - reach, reach)]
+        laws.append(1 - mpmath.fsum(laws))
+        counts.append(size - sum(counts))
+        cells = [(n, p) for n, p in zip(counts, laws, strict=True) if p > mpmath.mpf("1e-30") or n]
+        assert_counts([n for n, _ in cells], [p for _, p in cells])

@@ -61,7 +61,6 @@ def after(terms, u):
 
 @pytest.mark.parametrize(("mean", "shape"), LAWS)
 def test_a_number_of_runs_is_the_quantile_of_its_bits(injected, mean, shape):
-    """Each seven first bits but the last, with zeros and with ones after them."""
     with mpmath.workdps(60):
         terms = chances(mean, shape, count=6000)
         for byte in range(0, 254, 2):
@@ -73,7 +72,6 @@ def test_a_number_of_runs_is_the_quantile_of_its_bits(injected, mean, shape):
 
 @pytest.mark.parametrize(("mean", "shape"), LAWS)
 def test_a_word_on_a_threshold_asks_for_more_bits(injected, mean, shape):
-    """The next word decides between the numbers on both sides."""
     with mpmath.workdps(60):
         terms = chances(mean, shape, count=6000)
         for k in (1, 2, 5):
@@ -117,7 +115,6 @@ def test_a_poisson_number_of_runs_is_the_quantile_of_its_bits(injected):
     ],
 )
 def test_numbers_of_runs_have_the_law_of_the_curve(runs):
-    """400 draws; the chances of small numbers follow from psi' by its Taylor series."""
     draws = [runs.draw() for _ in range(400)]
     with mpmath.workdps(40):
         mean = mpmath.mpf(str(runs.mean))
@@ -137,7 +134,6 @@ EDGES = [(F(1, 10), F(1, 3)), (F(2), F(1, 4)), (F(30), F(1, 10**9)), (F(700), F(
 
 @pytest.mark.parametrize(("epsilon", "gamma"), EDGES)
 def test_the_part_of_a_stair_is_decided_at_the_exact_chance(injected, epsilon, gamma):
-    """Each first byte, and the word on the threshold with the next word on either side."""
     with mpmath.workdps(400):
         chance = real(gamma) / (real(gamma) + mpmath.exp(-real(epsilon)) * real(1 - gamma))
         for byte in range(256):
@@ -182,7 +178,6 @@ def test_staircase_draws_have_the_exact_law_on_the_grid(noise, value, step):
 
 @pytest.mark.parametrize("step", [F(3, 10), F(1), F(17, 10)])
 def test_rounded_staircase_noise_is_as_private_as_its_curve(step):
-    """Both masses of each grid point, for values one sensitivity apart."""
     noise = ny.Staircase(2, gamma="1/5")
     f, reach = noise.tradeoff(), math.ceil(20 / step)
     p, q = (staircase_cells(noise, mpmath.mpf(x), real(step), reach) for x in (0, 1))
@@ -239,7 +234,6 @@ def test_student_draws_are_the_rounded_statistic_with_noise_of_its_smooth_sensit
 
 @pytest.mark.parametrize("ratio", [1, math.exp(0.1)])
 def test_rounded_student_noise_is_as_private_as_its_curve(ratio):
-    """Neighbors whose smooth sensitivities differ by the smoothness, or not at all; three grids."""
     f = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3).tradeoff()
     for step, epsilon in itertools.product((0.05, 0.4, 2), (0, 0.1, 0.3, 0.45)):
         places = (np.arange(-2000, 2001) - 0.5) * step
@@ -255,7 +249,6 @@ def test_rounded_student_noise_is_as_private_as_its_curve(ratio):
 @settings(max_examples=examples(200))
 @given(start=st.fractions(-50, 50, max_denominator=8), width=st.fractions(0, 3, max_denominator=9))
 def test_the_nearest_whole_number_is_known_when_all_reals_inside_agree(start, width):
-    """An interval is halved toward a place inside of it; only its inside counts."""
     place, asked = start + width / 3, []
     assume((place + F(1, 2)).denominator > 1 or not width)
 
@@ -269,7 +262,6 @@ def test_the_nearest_whole_number_is_known_when_all_reals_inside_agree(start, wi
 
 
 def test_a_place_half_way_is_rounded_to_the_side_where_all_of_the_interval_is():
-    """The ends are not inside: a tiny scale beside a half does not ask for more bits."""
     half, tiny = F(5, 2), F(1, 10**9)
     assert nearest(lambda: (half, half + tiny), lambda: pytest.fail("asked")) == 3
     assert nearest(lambda: (half - tiny, half), lambda: pytest.fail("asked")) == 2
@@ -277,7 +269,6 @@ def test_a_place_half_way_is_rounded_to_the_side_where_all_of_the_interval_is():
 
 
 def test_enclosures_of_nothing_known_hold_every_number():
-    """A quotient by what may be 0."""
     e = Enclosures(20)
     assert e.over(e.of(F(1)), e.of(F(0), F(1))) == (0, math.inf)
 
@@ -288,16 +279,3 @@ def test_an_error_about_a_private_value_has_its_type_alone(value):
         ny.Staircase(1).draw(value, step=1)
     assert str(error.value) == f"value is a {type(value).__name__}; it must be a finite number"
     assert error.value.__context__ is None
-
-
-@pytest.mark.parametrize("step", [0, -1, math.nan, "x"])
-def test_a_grid_without_a_step_is_refused(step):
-    with pytest.raises(ValueError, match="step"):
-        ny.Staircase(1).draw(3, step=step)
-
-
-def test_a_statistic_less_smooth_than_the_noise_is_refused():
-    noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
-    s = ny.smooth_sensitivity.median([1, 2, 3], lower=0, upper=9, smoothness=0.2)
-    with pytest.raises(ValueError, match="smoothness"):
-        noise.draw(s, step=1)

@@ -1,9 +1,10 @@
-"""Bounds of profiles hold exact numbers, and would not without their slacks."""
+"""Bounds of profiles and contours hold exact numbers, and would not without their slacks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,21 +13,7 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-from neyman.curves import (
-    Composition,
-    Conjugate,
-    GaussianLoss,
-    GaussianMixtureLoss,
-    GaussianProfile,
-    Interval,
-    LatticeProfile,
-    Line,
-    PerfectProfile,
-    ReplaceOneSubsampledLoss,
-    SubsampledGaussianLoss,
-    log_delta_below_zero,
-    log_power_by_duality,
-)
+from neyman import curves
 from neyman.curves.profiles.closed_forms.bounded_range_releases import (
     BoundedRangeProfile,
     EnvelopeProfile,
@@ -36,15 +23,11 @@ from neyman.curves.profiles.closed_forms.closed_form import (
     LaplaceProfile,
     MixtureProfile,
 )
-from neyman.curves.profiles.contour.complement_line import (
-    ComplementLine,
-    _from_reverse,
-    _gain,
-    _largest_at,
-    _on_line,
-)
+from neyman.curves.profiles.contour import complement_line as complement
+from neyman.curves.profiles.contour.contour import AROUND, _plus
 from neyman.curves.profiles.duality import CHORDS
 from neyman.curves.profiles.lattice.lattice import Side
+from neyman.curves.profiles.operation_limits import AWAY, CHEAP_TILTS, LARGEST_TILT, ExponentProfile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.log_sum_density import Step, density_of_step
@@ -73,21 +56,21 @@ def gaussian(mu: mpf, epsilon: mpf) -> mpf:
 @needed
 def test_delta_of_equal_laws() -> Iterator[bool]:
     for (epsilon,) in numbers(1, 40, (-9.0, -1e-3)):
-        yield held(PerfectProfile().log_delta(epsilon), mpmath.log(-mpmath.expm1(epsilon)))
+        yield held(curves.PerfectProfile().log_delta(epsilon), mpmath.log(-mpmath.expm1(epsilon)))
 
 
 @needed
 def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
     for mu, x in numbers(2, 60, (0.1, 9.0), (-4.0, 30.0)):
         epsilon = float(mu * x)
-        yield held(GaussianProfile(mu).log_delta(epsilon), gaussian(mpf(mu), mpf(epsilon)))
+        yield held(curves.GaussianProfile(mu).log_delta(epsilon), gaussian(mpf(mu), mpf(epsilon)))
     for y in (1e6, 1e9):  # far out its place is rounded
         epsilon = y * math.sqrt(2)
-        yield held(GaussianProfile(0.3).log_delta(epsilon), gaussian(mpf(0.3), mpf(epsilon)))
+        yield held(curves.GaussianProfile(0.3).log_delta(epsilon), gaussian(mpf(0.3), mpf(epsilon)))
     for digit in range(1, 40):  # a logarithm of -276 is rounded
         mu = digit * 1.3e-120
         exact = mpmath.log(mpmath.erf(mpf(mu) / mpmath.sqrt(8)))
-        yield held(GaussianProfile(mu).log_delta(0.0), exact)
+        yield held(curves.GaussianProfile(mu).log_delta(0.0), exact)
 
 
 @needed
@@ -98,13 +81,13 @@ def test_the_power_of_a_gaussian_pair() -> Iterator[bool]:
         for _ in range(4):
             level = tail(-place)
             place -= (mpmath.log(level) - log_level) * level / mpmath.npdf(place)
-        yield held(GaussianProfile(mu).log_power(log_level), mpmath.log(tail(-place - mu)))
+        yield held(curves.GaussianProfile(mu).log_power(log_level), mpmath.log(tail(-place - mu)))
 
 
 @needed
 def test_the_mu_of_a_gaussian_pair() -> Iterator[bool]:
     for (squared,) in numbers(4, 40, (0.1, 9.0)):
-        yield held(GaussianProfile(math.sqrt(squared)).mu(), mpmath.sqrt(squared))
+        yield held(curves.GaussianProfile(math.sqrt(squared)).mu(), mpmath.sqrt(squared))
 
 
 @needed
@@ -132,14 +115,14 @@ class Certain(Known):
     def __init__(self, log_power: float) -> None:
         super().__init__(log_power, 0.0)
 
-    def log_power(self, log_level: float) -> Interval:
+    def log_power(self, log_level: float) -> curves.Interval:
         return self.start, self.start
 
 
 @needed
 def test_delta_below_zero() -> Iterator[bool]:
     for epsilon, log_delta in numbers(7, 100, (-40.0, -1e-3), (-40.0, -0.1)):
-        ends = log_delta_below_zero(epsilon, (log_delta, log_delta))
+        ends = curves.log_delta_below_zero(epsilon, (log_delta, log_delta))
         exact = mpmath.log(-mpmath.expm1(epsilon) + mpmath.exp(mpf(epsilon) + log_delta))
         yield held((float(ends[0]), float(ends[1])), exact)
 
@@ -201,7 +184,7 @@ def test_a_complement_of_one_node() -> Iterator[bool]:
     for c, top, epsilon, weight in numbers(
         11, 60, (-0.9, -0.1), (0.1, 9), (100.0, 900.0), (0.1, 1)
     ):
-        line = ComplementLine(
+        line = complement.ComplementLine(
             c, np.arange(2.0), np.array([weight, 0.0]), top - 950, 0.0, 0.0, aliases, 0.0
         )
         yield held(
@@ -229,7 +212,7 @@ def test_a_gain_over_its_size() -> Iterator[bool]:
         12, 100, (-90.0, -1.0), (-90.0, -60.0), (-60.0, 60.0), (-60.0, -1.0)
     ):
         exact = mpmath.exp(mpf(value) - base) - mpmath.exp(mpf(epsilon) + level - base)
-        yield held(_gain(ExactLine(value), np.array([epsilon]), level, base), exact)  # type: ignore[arg-type]
+        yield held(complement._gain(ExactLine(value), np.array([epsilon]), level, base), exact)  # type: ignore[arg-type]
 
 
 @needed
@@ -237,20 +220,22 @@ def test_the_largest_gain() -> Iterator[bool]:
     for (x,) in numbers(13, 60, (-30.0, 0.0)):
         size = math.exp(x)
         gain = lambda e, size=size: (size * (1 - e * e), size * (1 - e * e))  # noqa: E731
-        yield held(_largest_at(gain, 0.0), mpmath.log(size))
+        yield held(complement._largest_at(gain, 0.0), mpmath.log(size))
 
 
 @needed
 def test_a_line_that_is_added_to_delta() -> Iterator[bool]:
     for epsilon, level, value in numbers(16, 60, (-90.0, 90.0), (-90.0, -1.0), (-90.0, -0.1)):
-        known = Conjugate(lambda e, v=value: (np.full(len(e), v),) * 2, np.zeros(2), np.zeros(2))
+        known = curves.Conjugate(
+            lambda e, v=value: (np.full(len(e), v),) * 2, np.zeros(2), np.zeros(2)
+        )
         exact = mpmath.log(mpmath.exp(value) + mpmath.exp(mpf(epsilon) + level))
         yield held(known._line(np.array([epsilon]), np.array([level])), exact)
 
 
 @needed
 def test_chords_that_meet_at_a_kink() -> Iterator[bool]:
-    known = Conjugate(Perfect(0, 0).log_deltas, np.zeros(2), np.zeros(2))
+    known = curves.Conjugate(Perfect(0, 0).log_deltas, np.zeros(2), np.zeros(2))
     for level, star in numbers(17, 20, (-9.0, -1.0), (-1e-3, 1e-3)):
         low, high, _ = known.chords(np.array([star]), 0.01 * CHORDS, np.array([level]))
         yield held((float(low[0]), float(high[0])), mpf(level))
@@ -261,7 +246,7 @@ def test_a_power_at_the_lowest_point_that_is_found() -> None:
     for level, flat in numbers(18, 30, (-90.0, -20.0), (-15.0, -1.0)):
         # delta is the same from -level / 2 on, so that the least is at the far left.
         profile = Known(flat, 1e-9)
-        ends = log_power_by_duality(profile.log_delta, level)
+        ends = curves.log_power_by_duality(profile.log_delta, level)
         assert ends[1] >= min_of_line(profile, level)
 
 
@@ -288,7 +273,7 @@ class Sure:
 @needed
 def test_chernoff_of_bounded_ranges() -> Iterator[bool]:
     profile = object.__new__(BoundedRangeProfile)
-    profile._losses = cast("Composition", Sure())
+    profile._losses = cast("curves.Composition", Sure())
     for c, epsilon in numbers(19, 80, (0.1, 90.0), (0.0, 90.0)):
         answer = profile._exponents(np.array([epsilon]), np.array([[c]]))[0, 0]
         kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
@@ -300,7 +285,7 @@ def test_infinite_losses_beside_bounded_ranges() -> Iterator[bool]:
     profile = object.__new__(BoundedRangeProfile)
     profile._orders = np.array([1.0])
     for epsilon, y in numbers(20, 60, (0.0, 90.0), (-90.0, -1.0)):
-        profile._losses = cast("Composition", Sure(math.exp(y)))
+        profile._losses = cast("curves.Composition", Sure(math.exp(y)))
         answer = profile._by_orders(np.array([epsilon]))[0]
         yield answer >= mpmath.log(mpmath.exp(-epsilon) / 4 + math.exp(y))
 
@@ -318,7 +303,7 @@ class OneLine:
 @needed
 def test_lines_that_add_up() -> Iterator[bool]:
     for x, y in numbers(21, 60, (-90.0, -1.0), (-90.0, -1.0)):
-        both = Telescope((cast("Line", OneLine(x)), cast("Line", OneLine(y))), ())
+        both = Telescope((cast("curves.Line", OneLine(x)), cast("curves.Line", OneLine(y))), ())
         yield held(both.log_delta(np.zeros(1)), mpmath.log(mpmath.exp(x) + mpmath.exp(y)))
     for tilt, epsilon in numbers(22, 60, (1e3, 1e6), (0.1, 3.0)):
         log_f = tilt * epsilon
@@ -329,7 +314,7 @@ def test_lines_that_add_up() -> Iterator[bool]:
 
 @needed
 def test_infinite_losses_beside_those_on_a_lattice() -> Iterator[bool]:
-    profile = object.__new__(LatticeProfile)
+    profile = object.__new__(curves.LatticeProfile)
     for x, y in numbers(22, 60, (-90.0, -1.0), (-90.0, -1.0)):
         profile._infinite = math.exp(y)
         yield held(
@@ -351,7 +336,7 @@ def test_a_sum_and_its_scale() -> Iterator[bool]:
 @needed
 def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
     for mu, q, share in numbers(24, 30, (0.3, 3.0), (0.05, 0.9), (0.01, 0.9)):
-        loss = ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q)
+        loss = curves.ReplaceOneSubsampledLoss(curves.GaussianLoss(mu**2), q)
         profile, s = ReplaceOneStepProfile(loss), mpf(loss.inner.mu)
         epsilon = share * min(loss.supremum, 3.0)
         y = mpf(float(profile._piece.place(np.array([epsilon]))[0]))
@@ -363,7 +348,7 @@ def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
 @needed
 def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
     for mu, q, epsilon in numbers(25, 20, (0.3, 3.0), (0.05, 0.9), (0.01, 2.0)):
-        profile = GaussianMixtureProfile(GaussianMixtureLoss((0.0, mu), (1 - q, q), True))
+        profile = GaussianMixtureProfile(curves.GaussianMixtureLoss((0.0, mu), (1 - q, q), True))
         place = mpmath.log1p(mpmath.expm1(epsilon) / q)
         yield held(profile.log_delta(epsilon), mpmath.log(q) + gaussian(mpf(mu), place))
 
@@ -372,7 +357,7 @@ def test_delta_of_a_mixture_of_normal_laws() -> Iterator[bool]:
 def test_a_miss_from_the_reversed_pair() -> Iterator[bool]:
     for level, size in numbers(26, 20, (-0.7, -0.01), (0.5, 3.0)):
         log_level = level * 1e-3
-        answer = _from_reverse(Known(-0.1, size), log_level, 0.0)
+        answer = complement._from_reverse(Known(-0.1, size), log_level, 0.0)
         share, a, b = -mpmath.expm1(log_level), mpf(-0.1), mpf(size)
         # e^x (share - e^{a + b x}) is largest where share = (1 + b) e^{a + b x}.
         x = (mpmath.log(share / (1 + b)) - a) / b
@@ -446,7 +431,7 @@ def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
     often = numbers(3, 30, (0.2, 2.0), (0.05, 0.9), (1, 6))
     rarely = numbers(4, 30, (0.1, 1.0), (1e-3, 0.05), (1, 6))
     for mu, q, tilt in (*often, *rarely):
-        loss = SubsampledGaussianLoss(mu, q, True)
+        loss = curves.SubsampledGaussianLoss(mu, q, True)
         nodes = StepNodes(loss, "one", 1, -math.inf, math.inf, 8.0, None)
         sums = nodes.line(float(int(tilt)), np.array([0.0, 0.5]))
         off = abs(sums.log_bracket - log_moment(mu, q, int(tilt) + 1))
@@ -503,4 +488,230 @@ def test_a_gain_that_gets_its_size_back() -> Iterator[bool]:
             return np.array([Known(0.0, 0.0)._ends(mpmath.log(x)) for x in sums]).T
 
         line = SimpleNamespace(near=lambda _, v=value: v / 3 + 2.0, log_complement=log_complement)
-        yield held(_on_line(cast("ComplementLine", line), 0.0, value / 3 + level), top)
+        yield held(
+            complement._on_line(cast("complement.ComplementLine", line), 0.0, value / 3 + level),
+            top,
+        )
+
+
+PI = mpmath.pi
+
+
+@dataclass(frozen=True)
+class SureLine(curves.LineSum):
+    """A loss that is certainly one number: K(c) = c x, exact if both have few digits."""
+
+    loss: float
+    error: float = 0.0  # that K is said to have
+
+    def places(self, tilt: float, height: float) -> float:
+        return 1.0
+
+    def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
+        return z * self.loss, np.full(len(z), self.error)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        return tilts * self.loss, np.full(len(tilts), self.loss), np.zeros(len(tilts))
+
+    def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
+        return np.zeros(len(edges))
+
+
+class Blind(curves.ContourProfile):
+    """A contour that knows nothing but the mass and the size of the largest losses."""
+
+    def __init__(self, infinite: float = 0.0, supremum: float = math.inf) -> None:
+        super().__init__(SureLine(0.0), self._never, infinite, supremum, 0.0)
+        self.patient = False
+
+    def _never(self) -> curves.Profile:
+        raise AssertionError("it is its own reverse here")
+
+    def _chernoff(self, log_levels: Array) -> Array:
+        return np.full(len(log_levels), -math.inf)
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        return np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
+
+
+def sure(loss: float) -> curves.ContourProfile:
+    return curves.ContourProfile(SureLine(loss), Blind, 0.0, loss, 0.0)
+
+
+@needed
+def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
+    for x, y in numbers(1, 100, (-700.0, 0.0), (-700.0, 0.0)):
+        mass = math.exp(y)
+        low, high = _plus(np.array([x]), np.array([x]), mass)
+        yield low[0] <= mpmath.log(mpmath.exp(x) + mass) and (
+            high[0] >= min(mpmath.log(mpmath.exp(x) + mass), 0)
+        )
+
+
+@needed
+def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
+    for loss, epsilon in [
+        *numbers(2, 40, (0.0, 1e-3), (1e6, 1e9)),
+        *numbers(3, 40, (0, 9), (0, 1)),
+    ]:
+        short = round(1024 * loss) / 1024
+        tilts = curves.saddle(SureLine(short), epsilon) * AROUND
+        exact = min(mpf(c) * mpf(short) + log_kernel(c) - mpf(c) * mpf(epsilon) for c in tilts)
+        yield sure(short)._chernoff_bound(np.array([epsilon]))[0] >= exact
+
+
+@needed
+def test_chernoff_near_the_saddle() -> Iterator[bool]:
+    for (epsilon,) in numbers(3, 60, (1e3, 1e9)):
+        place = math.exp(curves.tilts_of(SureLine(0.0), epsilon)[1])
+        exact = min(log_kernel(c) - mpf(c) * epsilon for c in place * AROUND)
+        yield sure(0.0)._exponent(epsilon, place) >= exact
+
+
+@needed
+def test_chernoff_of_a_power() -> Iterator[bool]:
+    tilts = 2.0 ** (0.5 * np.arange(-6, 13))
+    for (level,) in numbers(4, 40, (-1e6, -1e3)):
+        exact = min(
+            (log_kernel(c) + mpmath.log(c) + c * mpf(level)) / (1 + mpf(c))
+            + mpmath.log1p(1 / mpf(c))
+            for c in tilts
+        )
+        yield sure(0.0).log_powers_above(np.array([level]))[0] >= exact
+
+
+@needed
+def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> Iterator[bool]:
+    for level, x, mass in numbers(5, 40, (1e-9, 0.9), (3.0, 9.0), (-600.0, -1.0)):
+        log_level, infinite = math.log(level), math.exp(mass)
+        yield Blind().log_power(log_level)[0] <= mpmath.log(level)
+        yield held(Blind(supremum=x).log_power(mass), x + mpf(mass))
+        yield held(Blind(infinite).log_power(-math.inf), mpmath.log(infinite))
+
+
+@needed
+def test_a_line_of_one_node() -> Iterator[bool]:
+    far = curves.terms_beyond(np.array([2.0]), np.array([-1e9]), np.ones(1))
+    for c, top, epsilon, weight in numbers(7, 60, (0.1, 9.0), (0.1, 90), (100.0, 900.0), (0.1, 1)):
+        line = curves.Line(
+            c, np.arange(2.0), np.array([weight, 0.0]), top, 0.0, 0.0, 700.0, far, 0.0
+        )
+        yield held(line.log_delta(np.array([epsilon])), mpmath.log(weight) + top - mpf(c) * epsilon)
+    for c, k, gap in numbers(8, 30, (1e6, 1e9), (1.0, 9.0), (1.0, 9.0)):
+        beyond = curves.terms_beyond(np.array([c]), np.array([k]), np.array([gap]))
+        line = curves.Line(1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, 1e9, beyond, 0.0)
+        kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)
+        alias = k + kernel - gap - mpmath.log(-mpmath.expm1(-mpf(gap)))
+        yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]
+
+
+@needed
+def test_chernoff_far_out() -> Iterator[bool]:
+    c = mpf(5e8)
+    for (epsilon,) in numbers(8, 60, (0.0, 3.0)):
+        exact = log_kernel(c) - c * epsilon
+        yield curves.log_chernoff(SureLine(0.0), epsilon) >= exact
+    for (epsilon,) in numbers(9, 60, (1e3, 1e9)):
+        yield curves.log_chernoff(SureLine(0.0), epsilon) >= log_kernel(c) - c * epsilon
+
+
+@needed
+def test_the_error_of_k_is_added() -> Iterator[bool]:
+    for loss, error in numbers(10, 60, (0.0, 20.0), (0.0, 1.0)):
+        most = curves.mgf_below(SureLine(loss, error), np.array([0.5]))
+        yield most[0] >= -mpf(loss) / 2 + mpmath.log1p(error)
+
+
+@needed
+def test_a_miss_by_chernoff() -> Iterator[bool]:
+    for most, level, a in numbers(11, 200, (-9.0, 0.0), (-20.0, -1e-3), (0.01, 0.99)):
+        t = min((x - mpf(level)) / (1 - mpf(b)) for b, x in ((0, mpf(0)), (a, mpf(most))))
+        miss = most + t * a
+        low = curves.least_log_powers(np.array([most]), np.array([level]), np.array([a]))
+        yield low[0] == -math.inf or low[0] <= mpmath.log1p(-mpmath.exp(miss))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a sum says of itself: the loss is certainly one number, where K is known."""
+
+    loss: float = math.inf
+    infinite: float = 0.0
+    supremum: float = math.inf
+    log_total_variation: float = 0.0
+    mu: float = math.inf
+
+    @property
+    def least(self) -> Facts:
+        return self
+
+    def places(self, tilt: float, height: float) -> float:
+        return 1.0
+
+    def mgf(self, z: Array) -> tuple[Array, Array]:
+        return z * self.loss, np.zeros(len(z))
+
+
+def profile(facts: Facts) -> ExponentProfile:
+    return ExponentProfile(cast("curves.Composition", facts))
+
+
+def short(x: float) -> float:
+    """A number of few bits, of which every product with a tilt is exact."""
+    return round(1024 * x) / 1024
+
+
+def exponent(c: float, loss: float) -> mpf:
+    return c * mpf(loss) + c * mpmath.log(c) - (c + 1) * mpmath.log1p(c)
+
+
+@needed
+def test_exponents_at_a_few_tilts() -> Iterator[bool]:
+    for (loss,) in numbers(1, 40, (-90.0, 90.0)):
+        tilts, most, slack = profile(Facts(short(loss)))._exponents
+        for c, a, more in zip(tilts.tolist(), most.tolist(), slack.tolist(), strict=True):
+            yield abs(a - exponent(c, short(loss))) <= more
+
+
+@needed
+def test_delta_by_exponents_and_by_a_proven_mu() -> Iterator[bool]:
+    for loss, epsilon in numbers(2, 60, (0.0, 9.0), (1e3, 1e6)):
+        exact = min(exponent(c, short(loss)) - c * mpf(epsilon) for c in CHEAP_TILTS.tolist())
+        yield profile(Facts(short(loss))).log_delta(epsilon)[1] >= exact
+    for squared, share in numbers(3, 60, (0.1, 9.0), (2.0, 90.0)):
+        epsilon, c = share * 9 * LARGEST_TILT, mpf(LARGEST_TILT)
+        exact = squared * c * (c + 1) / 2 - c * mpf(epsilon) + exponent(LARGEST_TILT, 0.0)
+        yield profile(Facts(mu=math.sqrt(squared))).log_delta(epsilon)[1] >= exact
+    for (x,) in numbers(4, 60, (-600.0, -1.0)):
+        mass = math.exp(x)
+        yield profile(Facts(0.0, infinite=mass)).log_delta(1e9)[1] >= mpmath.log(mass)
+
+
+@needed
+def test_delta_by_the_test_that_rejects_large_losses() -> Iterator[bool]:
+    for loss, epsilon in numbers(5, 60, (1e3, 1e6), (0.0, 9.0)):
+        # No loss is below the threshold, up to e^-99.
+        exact = max(-mpmath.expm1(-mpf(s)) for s in AWAY)
+        yield profile(Facts(short(loss))).log_delta(epsilon)[0] <= mpmath.log(exact)
+
+
+@needed
+def test_the_logarithm_of_a_mass_of_infinite_loss() -> Iterator[bool]:
+    for (x,) in numbers(6, 60, (-700.0, -1.0)):
+        mass = math.exp(x)
+        yield held(profile(Facts(infinite=mass)).log_power(-math.inf), mpmath.log(mass))
+
+
+@needed
+def test_a_power_by_exponents_and_by_the_largest_loss() -> Iterator[bool]:
+    for level, x in numbers(7, 60, (-1e6, -1e3), (-90.0, -1.0)):
+        most = profile(Facts(log_total_variation=level * 1.5)).log_power(level)[1]
+        yield most >= mpmath.log(mpmath.exp(level) + mpmath.exp(mpf(level * 1.5)))
+        yield profile(Facts(supremum=-x)).log_power(level)[1] >= level - mpf(x)
+    for loss, level in numbers(8, 200, (-1e9, 0.0), (-9.0, -1.0)):
+        exact = min(
+            (exponent(c, short(loss)) + mpmath.log(c) + c * mpf(level)) / (1 + mpf(c))
+            + mpmath.log1p(1 / mpf(c))
+            for c in CHEAP_TILTS.tolist()
+        )
+        yield profile(Facts(short(loss))).log_power(level)[1] >= exact

@@ -70,7 +70,6 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_each_event_of_jax_privacy_has_a_bound_next_to_its_own(name):
-    """Its epsilon discretizes losses upward, and is above ours by a little."""
     kind, run = RUNS[name]
     steps = 1_000 if name == "truncated" else 10
     ours = kind(dp_accountant_config=NeymanAccountantConfig()).compute_epsilon(steps, run)
@@ -79,9 +78,6 @@ def test_each_event_of_jax_privacy_has_a_bound_next_to_its_own(name):
 
 
 def test_schedules_send_rates_as_arrays_and_get_the_bound_of_plain_rates():
-    """With arrays jax_privacy's own accountant computes in 32 bits, and is 9% above its result in
-    64 bits.
-    """
     run = params(noise=[(0, 1.0), (7, 0.8)], batch_size_scale_schedule={5: 2})
     sent = DpsgdTrainingAccountant(dp_accountant_config=NeymanAccountantConfig())
     plain = NeymanAccountant()
@@ -109,7 +105,6 @@ def test_a_thousand_steps_have_the_bound_of_the_mechanism_that_is_asked_directly
 
 
 def test_its_calibration_asks_our_accountant():
-    """The noise that it finds for truncated batches is just enough for our bound."""
     accountant = DpsgdTrainingAccountant(dp_accountant_config=NeymanAccountantConfig())
     noise = calibrate_noise_multiplier(
         target_epsilon=1.0,
@@ -129,7 +124,6 @@ def test_its_calibration_asks_our_accountant():
 
 
 def test_its_execution_plan_takes_our_accountant():
-    """It copies the accountant; the relation decides what it clips to."""
     accountant = NeymanAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
     config = BandMFExecutionPlanConfig(
         strategy=np.array([1.0, 0.5]),
@@ -177,7 +171,6 @@ def test_noise_has_exactly_the_rounded_law(moved):
 
 
 def test_a_compiled_step_never_draws_the_same_noise_twice():
-    """Not in two calls, not in one loop, and not for two equal inputs in one step."""
     total = jnp.zeros(64)
     step = privatized(total)
     privatizer = exact_gaussian_privatizer(noise_multiplier=1.0, sensitivity=1.0)
@@ -196,7 +189,6 @@ def test_a_compiled_step_never_draws_the_same_noise_twice():
 
 
 def test_noise_that_a_step_does_not_use_is_drawn_all_the_same(monkeypatch):
-    """The callback is an effect: JAX leaves no draw out, and calls it once."""
     calls = []
     draw = jax_privacy.rounded_gaussian
     monkeypatch.setattr(
@@ -244,7 +236,6 @@ def test_sums_keep_their_shapes_and_types_and_what_is_not_finite_counts_as_zero(
 
 
 def test_a_sum_that_overflows_in_units_is_clipped_and_not_dropped():
-    """Sums that are close to each other stay close: neither counts as zero."""
     with jax.enable_x64(True):
         total = jnp.array([1e15, 1e19, -1e19])
         noisy = np.asarray(privatized(total, sensitivity=1e-290)(total))
@@ -272,7 +263,6 @@ def test_arguments_out_of_range_are_named(wrong):
 
 
 def test_several_devices_are_refused():
-    """There a callback runs on one device, and copies of its result elsewhere are wrong."""
     module = "neyman.accounting.integrations.jax_privacy"
     code = f"import {module} as m; m.exact_gaussian_privatizer(noise_multiplier=1, sensitivity=1)"
     several = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
@@ -283,7 +273,6 @@ def test_several_devices_are_refused():
 
 
 def test_the_example_trains_with_jax_privacy_and_prints_our_epsilon():
-    """The printed bound is that of the mechanism, asked directly."""
     run = [sys.executable, ROOT / "examples" / "jax_privacy_accounting.py"]
     printed = subprocess.run(run, check=True, timeout=300, capture_output=True, text=True).stdout
     epsilon, accuracy = map(

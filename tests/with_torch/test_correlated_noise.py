@@ -3,14 +3,13 @@ restart.
 """
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
 import neyman as ny
-from neyman.analysis.training.checkpoint import CHECKPOINT
-from neyman.analysis.training.terms import noise_variance
 from neyman.mechanisms import square_root
 from neyman.noise import SecureBits
 
@@ -58,7 +57,6 @@ def books(tmp_path):
 
 
 def test_a_network_gets_the_noise_of_the_strategy(tmp_path):
-    """The spread of sums of 12 steps, by dense algebra."""
     result, share = trained(tmp_path, books(tmp_path))
     row = np.linalg.solve(STRATEGY.matrix().T / 65536, np.ones(12))
     assert abs(share / (row @ row) - 1) < SPREAD
@@ -67,7 +65,6 @@ def test_a_network_gets_the_noise_of_the_strategy(tmp_path):
 
 
 def test_a_killed_network_goes_on_with_an_empty_memory(tmp_path):
-    """Later noise cancels nothing of the noise before, and the lost step has its row."""
     left = [iter(range(16))]  # calls of dry runs and of some steps; a count would be seen
 
     def failing(output, target):
@@ -79,7 +76,7 @@ def test_a_killed_network_goes_on_with_an_empty_memory(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, ledger, failing)
     left[0] = iter(range(1000))
-    state = json.loads((tmp_path / "out" / CHECKPOINT).read_bytes().partition(b"\n")[0])
+    state = json.loads((tmp_path / "out/checkpoint.bin").read_bytes().partition(b"\n")[0])
     begun = state["begun"]
     assert 3 < begun < 9
     with pytest.warns(UserWarning, match=f"goes on with step {begun}"):
@@ -116,7 +113,7 @@ class Elsewhere(torch.Tensor):
 
 @pytest.mark.parametrize("kind", [torch.Tensor, Elsewhere])
 def test_noise_is_put_into_the_tensor(kind):
-    noise = STRATEGY.noise(noise_variance(MECHANISM, 1 << 12), 50, SecureBits())
+    noise = STRATEGY.noise(Fraction(6 << 28) ** 2, 50, SecureBits())
     total = torch.zeros(50, dtype=torch.int64).as_subclass(kind)
     noise.add(0, total)
     assert len(set(total.tolist())) > 40

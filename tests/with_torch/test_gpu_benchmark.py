@@ -17,7 +17,6 @@ def test_the_transformer_has_the_size_of_the_goals():
 
 @pytest.mark.filterwarnings("ignore")
 def test_every_step_of_a_small_transformer_is_measured(monkeypatch):
-    """Compiled ones need a compiler, and are left out here."""
     steps = {name: step for name, step in gpu.TRANSFORMER_STEPS.items() if "compiled" not in name}
     monkeypatch.setattr(gpu, "TRANSFORMER_STEPS", steps)
     monkeypatch.setattr(gpu, "RUNS", 1)

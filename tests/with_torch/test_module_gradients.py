@@ -96,9 +96,19 @@ def loop(model, rows, clips, loss=F.cross_entropy):
     return torch.cat([x.flatten() for x in total.values()])
 
 
+def sums(model, loss=F.cross_entropy, clips=1, **more):
+    return ModuleGradients(model, loss, clips=clips, grid=GRID, **more)
+
+
 def difference(gradients, rows, want):
     """Return the largest error of an entry, in units of the clip."""
     return (gradients.sum(rows) * (gradients.clip / gradients.grid) - want).abs().max()
+
+
+def assert_loop(gradients, model, rows, clip=1, loss=F.cross_entropy):
+    """The sum is that of a loop over examples, all parameters clipped together."""
+    want = loop(model, rows, {tuple(gradients.parameters): clip}, loss)
+    assert difference(gradients, rows, want) < allowed(gradients, len(rows[0]))
 
 
 def allowed(gradients, count):
@@ -110,21 +120,18 @@ def allowed(gradients, count):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_the_sum_is_that_of_a_loop(microbatch, reduction):
     model, rows, loss = network(), images(9), nn.CrossEntropyLoss(reduction=reduction)
-    gradients = ModuleGradients(model, loss, clips=2.5, grid=GRID, microbatch=microbatch)
+    gradients = sums(model, loss, clips=2.5, microbatch=microbatch)
     gradients.check(rows)
-    want = loop(model, rows, {tuple(gradients.parameters): 2.5})
-    assert difference(gradients, rows, want) < allowed(gradients, 9)
-    assert gradients.size == len(want) == sum(p.numel() for p in model.parameters())
+    assert_loop(gradients, model, rows, 2.5)
+    assert gradients.size == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_layer_may_have_more_entries_than_float64_adds_up_exactly(microbatch):
-    """Behind another layer: its inputs need a derivative, and its rows are added in integers."""
     model, rows = nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.Linear(400, 400)), images(2)
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    gradients = sums(model, microbatch=microbatch)
     assert gradients.size > 1 << 17
-    want = loop(model, rows, {tuple(gradients.parameters): 1})
-    assert difference(gradients, rows, want) < allowed(gradients, 2)
+    assert_loop(gradients, model, rows)
 
 
 class Tempered(nn.Module):
@@ -143,16 +150,13 @@ class Tempered(nn.Module):
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_parameter_may_be_a_single_number(microbatch, fast):
     model, rows = Tempered(), (torch.randn(6, 3), torch.randint(0, 4, (6,)))
-    gradients = ModuleGradients(
-        model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch, fast=fast
-    )
+    gradients = sums(model, microbatch=microbatch, fast=fast)
     gradients.check(rows)
-    want = loop(model, rows, {tuple(gradients.parameters): 1})
-    assert difference(gradients, rows, want) < allowed(gradients, 6)
+    assert_loop(gradients, model, rows)
 
 
 def test_no_rows_add_up_to_zeros():
-    gradients = ModuleGradients(network(), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    gradients = sums(network(), microbatch=4)
     total = gradients.sum(images(0))
     assert total.dtype == torch.int64
     assert total.tolist() == [0] * gradients.size
@@ -160,10 +164,7 @@ def test_no_rows_add_up_to_zeros():
 
 @pytest.mark.parametrize("microbatch", [1, 8])
 def test_a_row_is_the_same_in_other_company_and_in_any_place(microbatch):
-    """At one shape. With microbatch=1 there is no company."""
-    gradients = ModuleGradients(
-        network(), F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch
-    )
+    gradients = sums(network(), microbatch=microbatch)
     x, y = images(8)
     alone = torch.stack([gradients.sum((x[i : i + 1], y[i : i + 1])) for i in range(8)])
     assert torch.equal(gradients.sum((x, y)), alone.sum(0))
@@ -178,7 +179,7 @@ def test_a_row_is_the_same_in_other_company_and_in_any_place(microbatch):
 
 
 def test_pieces_of_a_batch_are_one_logical_batch():
-    gradients = ModuleGradients(network(), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    gradients = sums(network(), microbatch=4)
     x, y = images(24)
     pieces = sum(gradients.sum((x[i : i + 8], y[i : i + 8])) for i in (0, 8, 16))
     assert torch.equal(gradients.sum((x, y)), pieces)
@@ -194,14 +195,7 @@ def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
         names = {"convolution": ["0.weight", "0.bias", "1.weight"], "b": ["1.bias", *names["5"]]}
     own = {name: 0.3 * (1 + at) for at, name in enumerate(names)}
     model, rows = network(), images(3)
-    gradients = ModuleGradients(
-        model,
-        F.cross_entropy,
-        clips=0.5 if shares == "equal" else own,
-        grid=GRID,
-        microbatch=2,
-        groups=groups,
-    )
+    gradients = sums(model, clips=0.5 if shares == "equal" else own, microbatch=2, groups=groups)
     clips = own if shares == "own" else dict.fromkeys(names, 0.5 / len(names) ** 0.5)
     assert gradients.clip == pytest.approx(math.hypot(*clips.values()))
     want = loop(model, rows, {tuple(names[k]): clips[k] for k in names})
@@ -215,7 +209,7 @@ def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
 @pytest.mark.parametrize("tied", [False, True])
 def test_embeddings_add_up_repeated_tokens_before_clipping(microbatch, padding, tied):
     model, rows = Tokens(tied=tied, padding=padding), sentences(5)
-    gradients = ModuleGradients(model, F.cross_entropy, clips=0.7, grid=GRID, microbatch=microbatch)
+    gradients = sums(model, clips=0.7, microbatch=microbatch)
     want = loop(model, rows, {tuple(gradients.parameters): 0.7})
     model.places.sparse = True
     gradients.check(rows)
@@ -224,7 +218,7 @@ def test_embeddings_add_up_repeated_tokens_before_clipping(microbatch, padding, 
 
 def test_an_embedding_has_no_table_per_example(monkeypatch):
     model = nn.Sequential(nn.Embedding(10**5, 2), nn.Flatten(), nn.Linear(2 * LENGTH, 3))
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    gradients = sums(model, microbatch=4)
     x = torch.full((4, LENGTH), 10**5 - 1)
     rows = x, torch.zeros(4, dtype=torch.long)
     gradients.check(rows)
@@ -246,7 +240,7 @@ def test_adapters_of_a_transformer_train_alone():
     model.layer.linear1 = Adapter(model.layer.linear1, 2)
     model.layer.linear2 = Adapter(model.layer.linear2, 2)
     rows = sentences(5)
-    gradients = ModuleGradients(model, F.cross_entropy, clips=0.1, grid=GRID, microbatch=4)
+    gradients = sums(model, clips=0.1, microbatch=4)
     names = [f"layer.linear{i}.{part}.weight" for i in (1, 2) for part in ("down", "up")]
     assert list(gradients.parameters) == names
     want = loop(model, rows, {tuple(names): 0.1})
@@ -258,9 +252,7 @@ def test_dropout_differs_between_examples_and_leaves_the_generator_of_torch():
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(400, 2))
     x, y = torch.ones(4, 400), torch.zeros(4, dtype=torch.long)
     for microbatch in (1, 4):
-        gradients = ModuleGradients(
-            model, F.cross_entropy, clips=9, grid=GRID, microbatch=microbatch, fast=True
-        )
+        gradients = sums(model, clips=9, microbatch=microbatch, fast=True)
         state = torch.get_rng_state()
         total = gradients.sum((x, y))[:400].double()
         assert torch.equal(torch.get_rng_state(), state)
@@ -299,9 +291,7 @@ def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
 ):
     model, data = make().to(memory_format=torch.channels_last), rows(5)
     model.out.register_forward_hook(lambda *given: given[-1] * 2)
-    gradients = ModuleGradients(
-        model, F.cross_entropy, clips=clip, grid=GRID, microbatch=microbatch, fast=True
-    )
+    gradients = sums(model, clips=clip, microbatch=microbatch, fast=True)
     shapes = []
     add = module_gradients.add_products
 
@@ -311,8 +301,7 @@ def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
 
     monkeypatch.setattr(module_gradients, "add_products", count)
     gradients.check(data)
-    want = loop(model, data, {tuple(gradients.parameters): clip})
-    assert difference(gradients, data, want) < allowed(gradients, 5)
+    assert_loop(gradients, model, data, clip)
     weights = [model.get_submodule(name).weight for name in layers]
     assert shapes[0] == sorted((len(w), w.numel() // len(w)) for w in weights)
     # One record more moves the sum by at most the grid, after rounding too.
@@ -322,9 +311,7 @@ def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
 
 def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_finite():
     model, (x, y) = Several(), images(3)
-    gradients = ModuleGradients(
-        model, F.cross_entropy, clips=1, grid=GRID, microbatch=2, groups="layers", fast=True
-    )
+    gradients = sums(model, microbatch=2, groups="layers", fast=True)
     names = {name.rpartition(".")[0] for name in gradients.parameters}
     clips = {(f"{k}.weight", f"{k}.bias"): len(names) ** -0.5 for k in names}
     want = loop(model, (x, y), clips)
@@ -342,15 +329,7 @@ def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_fin
 def test_the_forward_pass_takes_mixed_precision(make, data, microbatch, fast):
     torch.manual_seed(1)  # rare networks lose more than a tenth of the clip to 8 bits
     model, rows = make(), data(5)
-    gradients = ModuleGradients(
-        model,
-        F.cross_entropy,
-        clips=1,
-        grid=GRID,
-        microbatch=microbatch,
-        dtype=torch.bfloat16,
-        fast=fast,
-    )
+    gradients = sums(model, microbatch=microbatch, dtype=torch.bfloat16, fast=fast)
     want = loop(model, rows, {tuple(gradients.parameters): 1.0})
     assert 1e-4 < difference(gradients, rows, want) < 0.1
 
@@ -376,10 +355,9 @@ def test_batch_normalization_with_fixed_statistics_is_a_layer_as_others(microbat
     norm.running_mean.normal_()
     model, rows = network(), images(5)
     model[1] = norm
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    gradients = sums(model, microbatch=microbatch)
     gradients.check(rows)
-    want = loop(model, rows, {tuple(gradients.parameters): 1.0})
-    assert difference(gradients, rows, want) < allowed(gradients, 5)
+    assert_loop(gradients, model, rows)
     norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
     with pytest.raises(ValueError, match="mixes the examples"):
         check_module(model)  # it has no statistics but those of a batch
@@ -425,13 +403,12 @@ def decided(layer, x):
 )
 def test_what_a_microbatch_cannot_do_works_with_one_example_per_call(model, words):
     rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    many = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    many = sums(model, microbatch=4)
     with pytest.raises(ValueError, match=f"(?s){words}.*microbatch=1"):
         many.check(rows)
-    one = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=1)
+    one = sums(model, microbatch=1)
     one.check(rows)
-    want = loop(model, rows, {tuple(one.parameters): 1.0})
-    assert difference(one, rows, want) < allowed(one, 5)
+    assert_loop(one, model, rows)
 
 
 @pytest.mark.parametrize(
@@ -502,7 +479,7 @@ def test_wrong_arguments_are_refused(more, words):
 )
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_dry_run_refuses_before_any_charge(loss, rows, words, microbatch):
-    gradients = ModuleGradients(nn.Linear(4, 3), loss, clips=1, grid=GRID, microbatch=microbatch)
+    gradients = sums(nn.Linear(4, 3), loss, microbatch=microbatch)
     with pytest.raises(ValueError, match=words):
         gradients.check(rows)
 
@@ -511,11 +488,9 @@ def test_a_dry_run_refuses_before_any_charge(loss, rows, words, microbatch):
 def test_a_parameter_that_the_loss_uses_itself_is_refused(microbatch):
     """Its gradient would be lost, because a sum takes those of what the model returns."""
     model, rows = nn.Linear(4, 3), (torch.ones(5, 4), torch.ones(5).long())
-    penalty = ModuleGradients(
+    penalty = sums(
         model,
         lambda out, y: F.cross_entropy(out, y) + model.weight.square().sum(),
-        clips=1,
-        grid=GRID,
         microbatch=microbatch,
     )
     with pytest.raises(ValueError, match=r"'weight' itself.*weight_decay"):
@@ -577,7 +552,7 @@ def test_a_model_that_keeps_something_about_a_row_is_refused(microbatch, way, mo
     monkeypatch.setattr(Keeps, "count", torch.zeros(1))
     model = Keeps(WAYS[way])
     before = model.layer.bias.clone(), model.layer.weight.clone()
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch)
+    gradients = sums(model, microbatch=microbatch)
     for call in (gradients.check, gradients.sum):
         with pytest.raises(ValueError, match="writes to") as caught:
             call((torch.ones(5, 4), torch.tensor([0, 1, 2, 0, 1])))
@@ -588,7 +563,6 @@ def test_a_model_that_keeps_something_about_a_row_is_refused(microbatch, way, mo
 
 @pytest.mark.parametrize("microbatch", [1, 2])
 def test_a_sum_that_fails_never_takes_other_rows_with_one(microbatch, monkeypatch):
-    """Alone, the row counts as 0. Of several, none is lost in silence: the error is raised."""
     rows, calls, add = (torch.rand(4, 4), torch.tensor([0, 1, 2, 0])), [], ModuleGradients._add
 
     def add_once_less(*values):
@@ -616,11 +590,11 @@ def test_a_loss_that_keeps_something_is_refused_and_what_shapes_decide_is_kept()
         losses.append(float(output.detach().sum()))
         return F.cross_entropy(output, target)
 
-    gradients = ModuleGradients(nn.Linear(4, 3), loss, clips=1, grid=GRID, microbatch=1)
+    gradients = sums(nn.Linear(4, 3), loss, microbatch=1)
     with pytest.raises(ValueError, match=r"writes to 'loss\.losses"):
         gradients.check(rows)
     model = Keeps(lambda m, x: setattr(m, "mask", torch.ones(x.shape[1:])))
-    ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4).check(rows)
+    sums(model, microbatch=4).check(rows)
 
 
 class Rare(nn.Module):
@@ -646,7 +620,7 @@ def test_no_value_of_a_row_stops_a_sum_or_moves_a_parameter(fails):
     model, (x, y) = Rare(fails=fails), (torch.randn(3, 4), torch.tensor([0, 1, 2]))
     x[2] = 1000.0
     before = [p.clone() for p in model.parameters()]
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=1)
+    gradients = sums(model, microbatch=1)
     gradients.check((x, y))
     total = gradients.sum((x.flip(0), y.flip(0)))
     assert all(map(torch.equal, before, model.parameters()))
@@ -656,7 +630,7 @@ def test_no_value_of_a_row_stops_a_sum_or_moves_a_parameter(fails):
 
 def test_a_row_that_fails_in_a_microbatch_counts_as_zero_and_the_others_do_not():
     model, (x, y) = nn.Linear(4, 3), (torch.randn(3, 4), torch.tensor([0, 1, 2]))
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    gradients = sums(model, microbatch=4)
     rest = gradients.sum((x[:2], y[:2]))
     y[2] = 3  # no class
     assert rest.any()
@@ -664,28 +638,24 @@ def test_a_row_that_fails_in_a_microbatch_counts_as_zero_and_the_others_do_not()
 
 
 def test_rows_of_unlike_lengths_are_refused():
-    gradients = ModuleGradients(nn.Linear(4, 3), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    gradients = sums(nn.Linear(4, 3), microbatch=4)
     with pytest.raises(ValueError, match="lengths \\[4, 8\\]"):
         gradients.sum((torch.ones(4, 4), torch.ones(8).long()))
 
 
 def test_weights_of_classes_are_refused_and_other_weights_are_not():
-    """A mean of cross-entropies divides by the weight of the class; others divide by a count."""
     weighted = nn.BCEWithLogitsLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
     rows = torch.randn(5, 4), torch.rand(5, 3)
     model = nn.Linear(4, 3)
-    gradients = ModuleGradients(model, weighted, clips=1, grid=GRID, microbatch=4)
-    want = loop(model, rows, {tuple(gradients.parameters): 1.0}, weighted)
-    assert difference(gradients, rows, want) < allowed(gradients, 5)
+    gradients = sums(model, weighted, microbatch=4)
+    assert_loop(gradients, model, rows, loss=weighted)
 
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize(("microbatch", "fast"), [(1, False), (4, False), (4, True)])
 def test_a_sum_is_the_same_where_torch_takes_no_derivatives(guard, microbatch, fast):
     rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    gradients = ModuleGradients(
-        nn.Linear(4, 3), F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch, fast=fast
-    )
+    gradients = sums(nn.Linear(4, 3), microbatch=microbatch, fast=fast)
     with guard():
         inside = gradients.sum(rows)
     assert inside.any()
@@ -697,9 +667,8 @@ def test_a_layer_with_a_forward_of_its_own_has_its_own_gradient(fast):
     model, rows = network()[4:], (torch.randn(5, 4, 4, 4), torch.randint(0, 10, (5,)))
     layer = model[1]
     layer.forward = lambda x: 2 * F.linear(x, layer.weight, layer.bias)
-    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4, fast=fast)
-    want = loop(model, rows, {tuple(gradients.parameters): 1.0})
-    assert difference(gradients, rows, want) < allowed(gradients, 5)
+    gradients = sums(model, microbatch=4, fast=fast)
+    assert_loop(gradients, model, rows)
 
 
 def test_dropout_has_more_than_the_seeds_of_32_bits(monkeypatch):

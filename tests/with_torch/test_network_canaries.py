@@ -110,7 +110,6 @@ def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold):
 
 @pytest.mark.parametrize(("score", "threshold"), [(of_canary, MIDDLE), (of_noise, LEVEL)])
 def test_opacus_with_a_declared_divisor_is_not_accused(score, threshold):
-    """At 1 - 1e-7."""
     sides = scores(partial(trained, declared), 100, score)
     for at in (threshold, "all"):
         shown = ny.audit.scores(*sides, threshold=at, confidence="0.9999999")
@@ -127,7 +126,6 @@ def test_one_run_with_many_canaries():
 
 @pytest.mark.parametrize("loop", ["by_neyman", "by_opacus"])
 def test_one_run_of_exact_steps_with_a_thousand_canaries_is_between_its_two_curves(loop, tmp_path):
-    """The example: the claim of fewer and quieter steps is refuted, and its own is not."""
     example = runpy.run_path(Path(__file__).parents[2] / "examples/network_canaries.py")
     at_most, shown, accuracy = example["audit"](example[loop], 1000, sigma=1, batches=2, epochs=5)
     assert accuracy > 0.2  # of ten digits; six runs had 0.48 to 0.83

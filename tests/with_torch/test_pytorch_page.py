@@ -24,7 +24,6 @@ def test_the_code_of_the_page_runs(tmp_path):
 
 
 def test_the_training_of_the_readme_runs_and_prints_its_epsilon(tmp_path):
-    """The README leaves the block out of its own test, which has no torch."""
     text = (DOCS.parent / "README.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     said = re.search(r"epsilon\(delta=1e-5\)\) +# ([\d.]+)$", code, re.M)
@@ -37,7 +36,6 @@ def test_the_first_two_screens_are_short():
 
 
 def test_the_constraints_fit_all_that_torch_and_opacus_require():
-    """One file serves the release and the training: each pin is a version that these accept."""
     lines = (DOCS.parent / "constraints.txt").read_text().splitlines()
     pairs = (line.split("==") for line in lines if not line.startswith("#"))
     pins = {canonicalize_name(name): version for name, version in pairs}

@@ -98,7 +98,6 @@ def test_the_cipher_has_the_keystream_of_rfc_8439(key, counter, first):
 
 
 def test_operations_and_the_cipher_of_secure_bits_agree():
-    """Also where a sum wraps around, and at the last counter."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     key = os.urandom(32)
@@ -249,7 +248,6 @@ class Prescribed:
 
 @pytest.mark.parametrize("beside", [-1, 0])
 def test_an_open_word_of_a_table_goes_on_with_the_bits_that_follow(beside, monkeypatch):
-    """The next 33 bits put U below a threshold, or not."""
     law = TableTensors(rounded_table(F(9)), CPU)
     with mpmath.workprec(200):
         for k in range(0, 15, 3):
@@ -281,7 +279,6 @@ def acceptance(law, strip, x):
 def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
     kernel, sigma_squared, rounded
 ):
-    """V at the truth, below, and above it, all zeros, and all ones; minus zero; the tail."""
     import word_kernels
 
     law = strips_of(sigma_squared, rounded)
@@ -346,7 +343,6 @@ def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
 
 @pytest.mark.parametrize(("sigma_squared", "rounded"), STRIPS)
 def test_the_host_goes_on_with_all_bits_of_an_open_proposal(sigma_squared, rounded):
-    """V of 48 bits just below the acceptance is accepted, and just above it is drawn anew."""
     law = strips_of(sigma_squared, rounded)
     strips = law.strips
     strip = strips.number // 3
@@ -372,7 +368,6 @@ def square_of(law):
 
 @pytest.mark.parametrize(("sigma_squared", "rounded"), STRIPS)
 def test_the_first_words_of_strips_at_their_ends(kernel, sigma_squared, rounded):
-    """First bits at the sure ones and beside them; words of all zeros and all ones."""
     import word_kernels
 
     law = strips_of(sigma_squared, rounded)
@@ -476,7 +471,6 @@ def edges(scale):
 
 
 def test_no_two_launches_share_a_key_nor_do_two_processes(monkeypatch):
-    """A key for each launch of each part, in the parent and in a child of a fork."""
     keys = []
 
     def recorded(n, urandom=os.urandom):
@@ -518,7 +512,6 @@ def test_a_key_is_wiped_after_its_launch(monkeypatch):
 @pytest.mark.parametrize("law", ["discrete_gaussian", "discrete_laplace", "rounded_gaussian"])
 @pytest.mark.parametrize("parameter", [3, 50_000])
 def test_a_tensor_on_a_cpu_is_filled_like_its_array(law, parameter):
-    """The same bits make the same noise, in the tensor's own memory."""
     sampler, n = getattr(noise, law), 12_000
     array = sampler(F(parameter), n, Seeded(4))
     tensor = torch.empty(n, dtype=torch.int64)
@@ -554,7 +547,6 @@ def test_a_tensor_has_no_seed():
 
 @pytest.mark.parametrize("parameter", [F(4), F(10**6)])
 def test_a_kernel_that_differs_draws_nothing(parameter, kernel, monkeypatch):
-    """Both engines make the same draws, or a distribution is not drawn on the device."""
     monkeypatch.setattr(tensor_noise, "LIMITS", replace(tensor_noise.LIMITS, trial_draws=600))
     tensor_noise.law_and_engine.cache_clear()
     assert tensor_noise.law_and_engine("rounded_gaussian", parameter, CPU)[1] is kernel
@@ -605,7 +597,6 @@ for kernel, constants in (
 
 
 def test_kernels_compile_to_code_without_floating_point(tmp_path):
-    """Triton compiles for a device that this machine has not."""
     if tensor_noise.triton_kernel is None:
         pytest.skip("needs triton")
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}

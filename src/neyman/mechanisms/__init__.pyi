@@ -9,6 +9,9 @@ from neyman.mechanisms.circular_gaussian import CircularGaussian as CircularGaus
 from neyman.mechanisms.custom_noise import CustomNoise as CustomNoise
 from neyman.mechanisms.matrix_mechanism.banded import optimized_band as optimized_band
 from neyman.mechanisms.matrix_mechanism.banded import optimized_toeplitz as optimized_toeplitz
+from neyman.mechanisms.matrix_mechanism.blocks import Binned as Binned
+from neyman.mechanisms.matrix_mechanism.blocks import Tree as Tree
+from neyman.mechanisms.matrix_mechanism.factorization import optimized as optimized
 from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT as STRATEGY_UNIT
 from neyman.mechanisms.matrix_mechanism.strategy import Strategy as Strategy
 from neyman.mechanisms.matrix_mechanism.strategy import Toeplitz as Toeplitz

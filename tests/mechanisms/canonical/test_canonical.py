@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman import CanonicalNoise
-from neyman.noise import Bits
+from seeded import Prescribed
 
 MP = mpmath.mp.clone()
 MP.dps = 60
@@ -40,18 +40,6 @@ COSTLY = {
     "joined": (ny.Gaussian(1).subsample(rate=0.1).tradeoff().symmetric(), 1e-3),
     "zcdp": (ny.zcdp(0.5), 1e-3),
 }
-
-
-class Prescribed(Bits):
-    """Words of a seeded generator, after those that a test prescribes."""
-
-    def __init__(self, seed, first=()):
-        self.generator, self.first = np.random.Philox(seed), list(first)
-
-    def words(self, n):
-        prescribed, self.first = self.first[:n], self.first[n:]
-        rest = self.generator.random_raw(n - len(prescribed))
-        return np.concatenate([np.array(prescribed, np.uint64), rest])
 
 
 def recursion(f, c, x):
@@ -100,7 +88,6 @@ def test_the_distribution_is_the_recursion_for_normal_curves(mu):
 
 
 def test_the_distribution_is_the_recursion_for_points():
-    """F agrees with its definition in fractions, for a curve with three pieces."""
     xs = [Fraction(0), Fraction(1, 5), Fraction(1, 2), Fraction(1)]
     ys = [1 - x if x in (0, 1) else Fraction(7, 10) - x for x in xs]
 
@@ -115,7 +102,6 @@ def test_the_distribution_is_the_recursion_for_points():
 
 
 def test_the_figures_that_are_published():
-    """For f_{1,0}: c = .268941, F(-1) = .183940, variance 1.9247."""
     noise = CanonicalNoise(ny.pure(1))
     assert noise.law.c.lower <= 1 / (1 + math.e) <= noise.law.c.upper
     assert noise.cdf(-1) == pytest.approx(0.183940, abs=5e-7)
@@ -124,7 +110,6 @@ def test_the_figures_that_are_published():
 
 
 def test_noise_for_a_total_variation_is_uniform():
-    """For (0, delta) it is the uniform distribution of width 1 / delta."""
     noise = CanonicalNoise(ny.approximate(0, 0.1))
     x = np.linspace(-4.99, 4.99, 41)
     np.testing.assert_allclose(noise.cdf(x), 0.5 + x / 10, rtol=0, atol=1e-14)
@@ -137,7 +122,6 @@ def test_noise_for_a_total_variation_is_uniform():
 
 @pytest.mark.parametrize(("mu", "apart"), [(1, 0.0030), (2, 0.021), (3, 0.057)])
 def test_noise_for_a_normal_curve_is_not_normal(mu, apart):
-    """The distribution functions differ by .0030, .021 and .057 at mu = 1, 2, 3."""
     x = np.linspace(0, 3, 3001)
     normal = np.array([math.erfc(-v * mu / math.sqrt(2)) / 2 for v in x])
     result = np.max(np.abs(CanonicalNoise(ny.gdp(mu)).cdf(x) - normal))
@@ -146,7 +130,6 @@ def test_noise_for_a_normal_curve_is_not_normal(mu, apart):
 
 @pytest.mark.parametrize("name", CLOSED | FINITE)
 def test_a_unit_shift_has_the_curve(name):
-    """F(F^-1(1 - alpha) - 1) = f(alpha), at levels from 1e-12 to nearly 1."""
     f = (CLOSED | FINITE)[name]
     noise = CanonicalNoise(f)
     levels = [1e-12, 1e-6, 1e-3, 0.02, 0.1, 0.25, 0.4, 0.5, 0.6, 0.8, 0.97]
@@ -169,7 +152,6 @@ def test_a_unit_shift_has_the_curve_where_it_is_costly(name):
 
 @pytest.mark.parametrize("name", CLOSED | FINITE)
 def test_smaller_shifts_are_never_easier_to_detect(name):
-    """F(F^-1(1 - alpha) - s) >= f(alpha) for shifts s below 1."""
     f = (CLOSED | FINITE)[name]
     noise = CanonicalNoise(f)
     levels = np.array([1e-9, 1e-3, 0.1, 0.3, 0.5, 0.9])
@@ -186,7 +168,6 @@ def test_smaller_shifts_are_never_easier_to_detect(name):
     sensitivity=st.floats(0.01, 100),
 )
 def test_it_is_symmetric_scales_and_inverts(epsilon, delta, x, sensitivity):
-    """F(-x) = 1 - F(x), sensitivity scales the noise, and quantiles undo F where it rises."""
     unit = CanonicalNoise(ny.approximate(epsilon, delta))
     noise = CanonicalNoise(ny.approximate(epsilon, delta), sensitivity)
     assert noise.cdf(-x) == pytest.approx(1 - noise.cdf(x), abs=1e-14)
@@ -198,7 +179,6 @@ def test_it_is_symmetric_scales_and_inverts(epsilon, delta, x, sensitivity):
 
 @pytest.mark.parametrize("name", ["pure 1", "approximate", "gdp 1", "gdp 6", "Laplace"])
 def test_the_density_integrates_to_the_distribution(name):
-    """Between any two places the density's integral is what F gains."""
     noise = CanonicalNoise(CLOSED[name])
     for low, high in ((0.0, 0.5), (0.5, 1.5), (1.5, 2.5), (0.7, 1.1)):
         area = mpmath.fp.quad(lambda x: noise.pdf(float(x)), [low, (low + high) / 2, high])
@@ -208,7 +188,6 @@ def test_the_density_integrates_to_the_distribution(name):
 
 @pytest.mark.parametrize("name", ["approximate twice", "responses", "points"])
 def test_the_density_of_finite_curves_is_the_slope(name):
-    """Away from corners the density is the slope of F."""
     noise = CanonicalNoise(FINITE[name])
     for x in (0.13, 0.71, 1.03, 1.37):
         slope = (noise.cdf(-x + 1e-5) - noise.cdf(-x - 1e-5)) / 2e-5
@@ -237,7 +216,6 @@ def test_the_variance_for_epsilon_and_delta(epsilon, delta):
 
 @pytest.mark.parametrize(("name", "width"), [("gdp 1", 1e-7), ("Laplace", 1e-7), ("gdp .01", 1e-7)])
 def test_the_variance_by_convexity_holds_an_integral(name, width):
-    """Simpson's rule over 4 x P(Z > x) in each unit falls between the two sums."""
     noise = CanonicalNoise(CLOSED[name])
     variance = noise.variance()
     ends = np.concatenate([[0.0], np.arange(0.5, 1500 if name == "gdp .01" else 60)])
@@ -252,7 +230,6 @@ def test_the_variance_by_convexity_holds_an_integral(name, width):
 
 @pytest.mark.parametrize("name", ["Laplaces"])
 def test_the_variance_of_other_curves_holds_an_integral(name):
-    """The trapezoid rule over 4 x P(Z > x) agrees with the bounds to their width."""
     f = FINITE[name] if name in FINITE else COSTLY[name][0]
     noise = CanonicalNoise(f)
     variance = noise.variance()
@@ -264,7 +241,6 @@ def test_the_variance_of_other_curves_holds_an_integral(name):
 
 
 def test_far_tails_keep_their_digits():
-    """Places at +-50 and probabilities of 1e-300 are answered relative to what they are."""
     pure = CanonicalNoise(ny.pure(1))
     assert pure.cdf(-50.0) == pytest.approx(0.5 * math.exp(-50), rel=1e-12)
     assert pure.cdf(50.0) == 1.0
@@ -285,7 +261,6 @@ def test_far_tails_keep_their_digits():
 
 @pytest.mark.parametrize("unit", [0, 1, 2])
 def test_places_next_to_a_jump_keep_their_digits(unit):
-    """Just right of a half, 1 minus the tail one unit inward is far below the rounding of 1."""
     x = math.nextafter(0.5 + unit, math.inf)
     n, t = unit + 1, MP.mpf(x) - unit - 1
     for mu in (5, 17, 30):
@@ -310,7 +285,6 @@ def test_places_next_to_a_jump_keep_their_digits(unit):
 
 
 def test_the_tail_of_a_probability_of_one_is_not_taken_for_the_far_tail():
-    """A step outward of s = 1 says nothing: the upper end of the tail and of the slope is 1."""
     for f in (ny.gdp(17), ny.Laplace(1).tradeoff(), ny.ExponentialMechanism(1).tradeoff()):
         ladder = CanonicalNoise(f).law.ladder
         s, n = np.zeros(1), np.ones(1)
@@ -368,7 +342,6 @@ def test_draws_follow_the_distribution(f):
 
 
 def test_a_draw_is_the_quantile_of_all_the_bits_that_count():
-    """Words of zeros do not cut the tail off: further words are drawn until 54 bits count."""
     noise = CanonicalNoise(ny.pure(1))
     lead = 1 << 63
     draws = noise.sample(1, bits=Prescribed(1, [0, 0, lead]))
@@ -378,7 +351,6 @@ def test_a_draw_is_the_quantile_of_all_the_bits_that_count():
 
 
 def test_what_is_accounted_for_is_the_curve():
-    """The mechanism's curve is f itself, and it composes and is sampled as f."""
     for f in (ny.pure(1), ny.gdp(2), ny.approximate(1, 1e-6), FINITE["responses"]):
         noise = CanonicalNoise(f, sensitivity=5)
         assert ny.compare(noise.tradeoff(), f) == "equal"
@@ -394,9 +366,6 @@ def test_what_is_accounted_for_is_the_curve():
 
 
 def test_noise_for_a_bare_guarantee_keeps_the_curve_and_not_the_guarantee():
-    """The curve that rho-zCDP implies is not a rho-zCDP: ten releases cost more than 10 rho
-    does.
-    """
     noise = CanonicalNoise(ny.zcdp(0.5))
     one, bare = noise.tradeoff(), ny.zcdp(0.5)
     assert one.delta(1.0).upper >= bare.delta(1.0).lower
@@ -408,14 +377,12 @@ def test_noise_for_a_bare_guarantee_keeps_the_curve_and_not_the_guarantee():
 
 
 def test_noise_for_a_joined_curve_is_accounted_for_as_the_joined_curve():
-    """One release of joined noise is no more private than either order alone."""
     step = ny.Gaussian(1).subsample(rate=0.1).tradeoff()
     delta = CanonicalNoise(step.symmetric()).tradeoff().delta(0.1)
     assert step.delta(0.1).lower <= delta.upper <= step.delta(0.1).upper * 1.01
 
 
 def test_what_has_no_canonical_noise_is_refused():
-    """Perfect privacy, several curves and curves that are not their own inverse, with advice."""
     for none in (ny.perfect(), ny.pure(0), ny.gdp(0)):
         with pytest.raises(ValueError, match="perfect privacy"):
             CanonicalNoise(none)
@@ -443,32 +410,12 @@ def test_what_has_no_canonical_noise_is_refused():
         CanonicalNoise(ny.approximate(1, 1e-6)).rho()
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        CanonicalNoise(ny.gdp(0.1)),
-        CanonicalNoise(ny.gdp(1) ** 2, sensitivity=Fraction(1, 3)),
-        CanonicalNoise(ny.approximate("0.1", 1e-6) ** 3),
-        CanonicalNoise(ny.approximate(0, 0.25)),
-        CanonicalNoise(ny.zcdp("0.1")),
-        CanonicalNoise(ny.Laplace(2) * 2, sensitivity=0.5),
-        CanonicalNoise(ny.Laplace(2).tradeoff()),
-    ],
-)
-def test_it_is_written_and_read_back(noise):
-    """As JSON and back it is equal, and equal curves have one description."""
-    assert ny.Mechanism.from_json(noise.to_json()) == noise
-    assert hash(noise) == hash(ny.Mechanism.from_json(noise.to_json()))
-
-
 def test_a_curve_that_has_no_description_is_refused_when_written():
-    """Points have none: the error says to give the mechanism."""
     with pytest.raises(ValueError, match="give the mechanism"):
         CanonicalNoise(FINITE["points"]).to_json()
 
 
 def test_arrays_keep_their_shape_and_numbers_are_floats():
-    """A number gives a float, an array one of its shape, whole numbers and lists included."""
     noise = CanonicalNoise(ny.pure(1))
     for ask in (noise.cdf, noise.pdf):
         assert isinstance(ask(1), float)
@@ -501,7 +448,6 @@ def test_a_curve_that_protects_almost_nothing_is_refused(given):
 
 
 def test_a_curve_that_hides_nothing_is_not_taken_for_perfect_privacy():
-    """Of a huge mu the total variation is unknown: the refusal does not say 'perfect privacy'."""
     with pytest.raises(ValueError, match="from 0 to 1"):
         ny.CanonicalNoise(ny.gdp(1e8))
 
@@ -509,7 +455,6 @@ def test_a_curve_that_hides_nothing_is_not_taken_for_perfect_privacy():
 @pytest.mark.parametrize("sensitivity", [1e-300, 1e-10, 2, 1e300])
 @pytest.mark.parametrize("f", [ny.gdp(1), ny.pure(1), ny.approximate(0, 0.1), ny.gdp(1e-100)])
 def test_places_beyond_the_floats_are_answered(f, sensitivity):
-    """The largest floats, and sensitivities whose square is not a float: no warning, no nan."""
     noise = ny.CanonicalNoise(f, sensitivity)
     places = np.array([-1.7e308, 0.0, 1.7e308])
     low, middle, high = noise.cdf(places)

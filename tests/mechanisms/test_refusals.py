@@ -1,0 +1,323 @@
+"""What makes no sense, or has no proof, is refused by name: arguments of mechanisms."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neyman as ny
+from neyman.mechanisms import Binned, CircularGaussian, Toeplitz, Tree, square_root
+
+N, ROUNDS = 1000, 16
+distance, smooth = ny.distance_to_instability, ny.smooth_sensitivity
+MOVE = "sigma|sensitivity|squared|shift"
+GAUSSIAN, LAPLACE, RESPONSE = ny.Gaussian(2), ny.Laplace(Fraction(5, 4)), ny.RandomizedResponse(1)
+GEOMETRIC = ny.Runs.geometric(mean=4)
+BAD: list[Any] = [10, {3: 1.0}]
+COLUMN: Any = "budget"
+NUMBER: Any = 5
+CURVE: Any = ny.pure(1)
+CLASS: Any = ny.Laplace
+
+
+def stream():
+    return ny.MatrixMechanism(square_root(steps=8, band=2), 2)
+
+
+def training(**more):
+    return ny.DPSGD(**{"n": N, "batch": 64, "sigma": 0.9, "epochs": 2, **more})
+
+
+def users(**more):
+    return ny.DPSGD(100, 10, 2, 1, **more)
+
+
+def federated(**more):
+    terms = {"clients": 10, "sigma": 1, "rounds": 20, "record_rate": 0.1}
+    return ny.Federated(**{**terms, **more})
+
+
+def posterior(**more):
+    return ny.PosteriorSample(**{"lipschitz": 1, "convexity": 4, **more})
+
+
+def contraction(step_size, strong_convexity, smoothness):
+    terms = {"strong_convexity": strong_convexity, "smoothness": smoothness}
+    ny.NoisyGradientDescent.langevin(
+        n=9, steps=3, step_size=step_size, temperature=1, sensitivity=1, **terms
+    )
+
+
+# Calls, and the words of their refusals.
+REFUSED = [
+    (lambda: distance.median([1], bound=9, lower=0, upper=9), "bound = 9 must"),
+    (lambda: distance.median([1], bound=-1, lower=0, upper=9), "bound = -1"),
+    (lambda: distance.median([], bound=1, lower=0, upper=9), "values has 0"),
+    (lambda: distance.interquartile_range([1], bound=1, lower=0, upper=9), "at least 2"),
+    (lambda: distance.median([1], bound=1, lower=9, upper=0), "upper = 0"),
+    (lambda: distance.median([1], bound=1, lower=0, upper=9, step=2), "step = 2 must divide"),
+    (lambda: distance.mode("a", keys="a"), "keys"),
+    (lambda: distance.mode("", keys="ab"), "values has no rows"),
+    (lambda: distance.mode("a", keys="ab", neighboring="any"), "neighboring"),
+    (lambda: smooth.median([1], lower=0, upper=9, smoothness=0), "smoothness = 0 must be above 0"),
+    (lambda: smooth.quantile([1], 0, lower=0, upper=9, smoothness=1), "q = 0 must be"),
+    (lambda: smooth.variance([1], lower=0, upper=9, smoothness=1), "at least 2"),
+    (lambda: ny.ProposeTestRelease(ny.Gaussian(1)), "test = "),
+    (lambda: ny.ProposeTestRelease(ny.Laplace(1, 2)), "sensitivity 1"),
+    (lambda: ny.ProposeTestRelease(ny.Laplace(1), 3), "release = 3"),
+    (lambda: ny.ProposeTestRelease(ny.Laplace(1), None, 0), "delta = 0 must"),
+    (lambda: ny.ProposeTestRelease(ny.Laplace(1), None, 0.3), "delta = 0.3"),
+    (lambda: ny.ProposeTestRelease(ny.Laplace(1)).draw(1, 1), "exact sampler"),
+    (
+        lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1), ny.Laplace(1)).draw(1, 1),
+        "exact sampler",
+    ),
+    (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).draw(1.5, 1), "distance is a float"),
+    (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).rho(), "no zCDP"),
+    (lambda: ny.SmoothNoise("laplace", 3, 0.1, 0.3), "noise = 'laplace'"),
+    (lambda: ny.SmoothNoise("student", 0, 0.1, 0.3), "degrees = 0"),
+    (lambda: ny.SmoothNoise("student", 3, 0, 0.3), "smoothness = 0"),
+    (lambda: ny.SmoothNoise("student", 3, 0.1, 0), "scale = 0"),
+    (lambda: ny.SmoothNoise("student", 3, 0.1, 21), "scale = 21"),
+    (lambda: ny.SmoothNoise("student", 1000, 20, 20), "give epsilon = .* above 100; lower them"),
+    (lambda: ny.Gaussian(1).random_allocation(0), "batches"),
+    (lambda: ny.Gaussian(1).random_allocation(10**10), "batches = .* at most"),
+    (lambda: ny.Gaussian(0.05).random_allocation(10), "hides nothing"),
+    (lambda: ny.Laplace(1).random_allocation(10), "Gaussian noise only"),
+    (lambda: ny.Gaussian(1).subsample(rate=0.1).random_allocation(10), "Gaussian noise only"),
+    (lambda: ny.RandomizedResponse(1).random_allocation(10), "add-remove"),
+    (lambda: stream().random_allocation(4), "steps of its own"),
+    (lambda: (ny.Gaussian(1) + stream()).random_allocation(4), "steps of its own"),
+    (lambda: stream().shuffled_batches(4), "steps of its own"),
+    (lambda: stream().subsample(rate=0.1), "is a stream"),
+    (lambda: stream().subsample(size=10, population=100), "is a stream"),
+    (lambda: training(sampling="allocated").random_allocation(4), "steps of its own"),
+    (lambda: training(sampling="shuffled").shuffled_batches(4), "steps of its own"),
+    (lambda: ny.Gaussian(1).shuffled_batches(3).shuffled_batches(4), "steps of its own"),
+    (lambda: ny.Gaussian(1).random_allocation(3).random_allocation(4), "steps of its own"),
+    (lambda: ny.RandomizedResponse(1).shuffle(users=99).shuffle(users=9), "once"),
+    (lambda: CircularGaussian(360, 10), "points = 360 must be odd"),
+    (lambda: CircularGaussian(1, 10), "points"),
+    (lambda: CircularGaussian(2**41 + 1, 2**40), "points"),
+    (lambda: CircularGaussian(9, 0), "sigma"),
+    (lambda: CircularGaussian(9, float("nan")), "sigma"),
+    (lambda: CircularGaussian(9, 91), "sigma = 91 must be at most 10 times"),
+    (lambda: CircularGaussian(9, 1, 5), "sensitivity = 5 must be at most 4"),
+    (lambda: CircularGaussian(9, 1, 0), "sensitivity"),
+    (lambda: CircularGaussian(1001, 1, 61), "at most 60 sigma"),
+    (ny.Gaussian, "exactly one of sigma= and covariance="),
+    (lambda: ny.Gaussian(sigma=1, covariance=[[1]]), "exactly one of sigma= and covariance="),
+    (lambda: ny.Gaussian(sigma=1, shifts=[[1]]), "goes with covariance="),
+    (lambda: ny.Gaussian(covariance=[[1, 2], [2, 1]]), "positive definite"),
+    (lambda: ny.Gaussian(covariance=[[1, 1], [1, 1]]), "positive definite"),
+    (lambda: ny.Gaussian(covariance=[[1, 2], [1, 1]]), r"symmetric: entry \[1\]\[0\] is 1.0"),
+    (lambda: ny.Gaussian(covariance=[[1, 2]]), "must be square"),
+    (lambda: ny.Gaussian(covariance=[]), "has 0 rows"),
+    (lambda: ny.Gaussian(covariance=np.eye(65)), "has 65 rows"),
+    (lambda: ny.Gaussian(covariance=[["a"]]), r"covariance\[0\]\[0\] = 'a'"),
+    (lambda: ny.Gaussian(covariance=[[1]], shifts=[]), "no vector"),
+    (lambda: ny.Gaussian(covariance=[[1]], shifts=[[1, 2]]), r"shifts\[0\] has 2 numbers"),
+    (lambda: ny.Gaussian(covariance=[[1]], sensitivity=2, shifts=[[1]]), "does not go with shifts"),
+    (lambda: ny.Gaussian(covariance=[[1e-300]], sensitivity=1e300), "from 1e-150 to 1e150"),
+    (lambda: ny.Gaussian(covariance=[[1e300]], sensitivity=1e-300), "from 1e-150 to 1e150"),
+    (lambda: ny.Gaussian(covariance=[[1]], sensitivity=-1), "sensitivity = -1 must be at least 0"),
+    (lambda: federated(clients=0), r"\bclients = "),
+    (lambda: federated(clients=2.5), r"\bclients = "),
+    (lambda: federated(client_rate=0.25), r"\bclient_rate = "),
+    (lambda: federated(client_rate=0), r"\bclient_rate = "),
+    (lambda: federated(client_rate=1.5), r"\bclient_rate = "),
+    (lambda: federated(record_rate=-0.1), r"\brecord_rate = "),
+    (lambda: federated(records=0), r"\brecords = "),
+    (lambda: federated(sigma=0), r"\bsigma = "),
+    (lambda: federated(sigma=math.nan), r"\bsigma = "),
+    (lambda: federated(rounds=0), r"\brounds = "),
+    (lambda: federated(protects="person"), r"\bprotects = "),
+    (lambda: federated(against="world"), r"\bagainst = "),
+    (lambda: federated(local_steps=0), r"\blocal_steps = "),
+    (lambda: federated(secure_aggregation=1), r"\bsecure_aggregation = "),
+    (lambda: federated(secure_aggregation=True), r"\bleast_participants = "),
+    (lambda: federated(least_participants=11), r"\bleast_participants = "),
+    (lambda: federated(least_participants=0), r"\bleast_participants = "),
+    (lambda: federated(colluding=10), r"\bcolluding = "),
+    (lambda: federated(colluding=-1), r"\bcolluding = "),
+    (lambda: ny.InverseSensitivity(rate=0), "rate = 0 must be above 0"),
+    (lambda: ny.InverseSensitivity(rate=1, draws=0), "draws"),
+    (lambda: ny.InverseSensitivity(rate=1, sensitivity=[(1,)], squared_norm=2), "at most one"),
+    (lambda: ny.InverseSensitivity(rate=1, squared_norm=0), "squared_norm"),
+    (lambda: ny.NoisyCyclicGradientDescent(100, 30, 5, 1, 1, contraction=0.5), "must divide"),
+    (lambda: ny.NoisyGradientDescent(100, 5, 1, 1), "contraction="),
+    (lambda: ny.NoisyGradientDescent(100, 5, 1, 1, contraction=1.1), "contraction"),
+    (lambda: ny.NoisyGradientDescent(100, 5, 1, 1, contraction=0.5, diameter=1), "either"),
+    (lambda: ny.NoisyGradientDescent(100, 5, 1, 1, diameter=1), "step_size"),
+    (lambda: ny.NoisyGradientDescent(100, 0, 1, 1, contraction=0.5), "steps"),
+    (lambda: ny.NoisyGradientDescent(100, 5, 0, 1, contraction=0.5), "sigma"),
+    (lambda: ny.NoisyStochasticGradientDescent(10, 11, 5, 1, 1, contraction=0.5), "batch"),
+    (lambda: contraction(3.0, 0.1, 1.0), "step_size"),
+    (lambda: contraction(0.1, 2.0, 1.0), "strong_convexity"),
+    (lambda: ny.optimal_marginals({"a": 1}, [("a",)]), "at least 2"),
+    (lambda: ny.optimal_marginals({}, [("a",)]), "sizes"),
+    (lambda: ny.optimal_marginals({"a": 2}, [("b",)]), "'b' is not an attribute"),
+    (lambda: ny.optimal_marginals({"a": 2}, [("a", "a")]), "twice"),
+    (lambda: ny.optimal_marginals({"a": 2}, [("a",), ("a",)]), "twice"),
+    (lambda: ny.optimal_marginals({"a": 2}, {("a",): 0.0}), "above 0"),
+    (lambda: ny.optimal_marginals({"a": 2}, [()]), "a marginal with an attribute"),
+    (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,), "replace-one"), "replaced"),
+    (lambda: ny.PersonalBudgets(ny.Laplace(1), COLUMN), "private"),
+    (lambda: ny.PersonalBudgets(NUMBER, [1]), "mechanism = 5 must be a mechanism"),
+    (lambda: ny.PersonalBudgets(CURVE, [1]), "must be a mechanism"),
+    (lambda: ny.PersonalBudgets(CLASS, [1]), "must be a mechanism"),
+    (lambda: ny.PersonalBudgets(ny.Gaussian(1), (1,)), "pure"),
+    (lambda: ny.PersonalBudgets(ny.RandomizedResponse(1), (1,)), "replace-one"),
+    (lambda: ny.PersonalBudgets(ny.Laplace(1), ()), "budgets"),
+    (lambda: ny.PersonalBudgets(ny.Laplace(1), (0,)), "above 0"),
+    (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,)).rate(2), "one of"),
+    (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,)).draw([1, 2]), "one of"),
+    (lambda: posterior(exact=False), "certified distance"),
+    (lambda: posterior(exact=False, total_variation=0.1, wasserstein=1, sigma=1), "one certified"),
+    (lambda: posterior(exact=False, wasserstein=1), "go together"),
+    (lambda: posterior(exact=False, total_variation=0.1, sigma=1), "go together"),
+    (lambda: posterior(total_variation=0.1), "exact=False"),
+    (lambda: posterior(sigma=1), "exact=False"),
+    (lambda: posterior(exact=1), "exact"),
+    (lambda: posterior(lipschitz=0), "lipschitz"),
+    (lambda: posterior(convexity=0), "convexity"),
+    (lambda: posterior(convexity=math.inf), "convexity"),
+    (lambda: posterior(lipschitz=1e200), "lipschitz"),
+    (lambda: posterior(exact=False, total_variation=0), "total_variation"),
+    (lambda: posterior(exact=False, total_variation=0.45), "Phi"),
+    (lambda: posterior(exact=False, wasserstein=1e200, sigma=1e-200), "wasserstein"),
+    (lambda: ny.RoundedGaussian(sigma=0), MOVE),
+    (lambda: ny.RoundedGaussian(sigma=-1), MOVE),
+    (lambda: ny.RoundedGaussian(sigma=1, sigma_squared=1), MOVE),
+    (ny.RoundedGaussian, MOVE),
+    (lambda: ny.RoundedGaussian(sigma=1, sensitivity=-1), MOVE),
+    (lambda: ny.RoundedGaussian(sigma=1, sensitivity=2, squared_norm=4), MOVE),
+    (lambda: ny.RoundedGaussian(sigma=1, squared_norm=0), MOVE),
+    (lambda: ny.RoundedGaussian(sigma=1, sensitivity=10**7), MOVE),
+    (lambda: ny.RoundedGaussian(sigma_squared="1e-5"), MOVE),
+    (lambda: ny.ExponentialMechanism(-1), "epsilon = -1"),
+    (lambda: ny.ExponentialMechanism(1e7), "epsilon = 10000000.0"),
+    (lambda: ny.ReportNoisyMax(0), "scale = 0"),
+    (lambda: ny.ReportNoisyMax(1, -1), "sensitivity = -1"),
+    (lambda: ny.ReportNoisyMax(1, noise="cauchy"), "noise = 'cauchy'"),
+    (lambda: ny.ReportNoisyMax(1e-9), "epsilon = 2"),
+    (lambda: ny.SparseVector(0, 1), "threshold_scale = 0"),
+    (lambda: ny.SparseVector(1, math.inf), "query_scale = inf"),
+    (lambda: ny.SparseVector(1, 1, answers=0), "answers = 0"),
+    (lambda: ny.RandomSubset(5, 4), "size = 5"),
+    (lambda: ny.RandomSubset(0, 0), "population = 0"),
+    (lambda: ny.LocalRandomizer(-0.1), "epsilon = -0.1"),
+    (lambda: training(n=0), "n = 0"),
+    (lambda: training(n=10**19), "n = .* at most"),
+    (lambda: training(batch=0), "batch"),
+    (lambda: training(batch=N + 1), "batch = 1001 must be at most n = 1000"),
+    (lambda: training(sigma=0), "sigma"),
+    (lambda: training(sigma=float("nan")), "sigma"),
+    (lambda: training(epochs=0), "epochs"),
+    (lambda: training(sampling="shuffle"), "'poisson', 'allocated', 'k-of-t', 'fixed'"),
+    (lambda: training(sampling="shuffled", epochs=1.5), "epochs = 1.5 must be whole"),
+    (lambda: training(sampling="allocated", epochs=0.5), "epochs = 0.5 must be whole"),
+    (lambda: training(strategy="square_root"), "must be a Strategy such as"),
+    (
+        lambda: training(sampling="fixed", strategy=square_root(32)),
+        "goes with 'poisson' or 'cyclic'",
+    ),
+    (lambda: training(strategy=square_root(32, 16)), "a band of at most n / batch = 15.625"),
+    (lambda: training(strategy=Binned(32)), "a band of at most n / batch"),
+    (lambda: training(strategy=square_root(32, 2), records_per_user=2), "user_sampling='users'"),
+    (
+        lambda: training(sampling="cyclic", strategy=square_root(9)),
+        "has 9 steps, and the run has 32",
+    ),
+    (lambda: training(sampling="cyclic", strategy=Tree(2 * ROUNDS)), "one row for each step"),
+    (
+        lambda: training(sampling="cyclic", strategy=Toeplitz(2 * ROUNDS, (9, -1) + (1,) * ROUNDS)),
+        "a band of at most 16",
+    ),
+    (lambda: ny.Staircase(epsilon=0), "epsilon"),
+    (lambda: ny.Staircase(epsilon=701), "epsilon"),
+    (lambda: ny.Staircase(epsilon=1, gamma=2), "gamma"),
+    (lambda: ny.Staircase(epsilon=1, gamma="1/2", cost="squared"), "cost"),
+    (lambda: ny.Staircase(epsilon=1, cost="cubed"), "cost"),
+    (lambda: ny.Staircase(epsilon=1, sensitivity=0), "sensitivity"),
+    (lambda: RESPONSE.subsample(0.1), "described under 'replace-one'"),
+    (lambda: RESPONSE.subsample(0.1, neighboring="replace-one"), "presence of one"),
+    (
+        lambda: LAPLACE.subsample(size=1, population=9, neighboring="add-remove"),
+        "sample of fixed size",
+    ),
+    (lambda: LAPLACE.subsample(0.1).subsample(size=1, population=9), "needs 'replace-one'"),
+    (lambda: LAPLACE.subsample(0.1).shuffled_batches(3), "needs 'replace-one'"),
+    (lambda: (LAPLACE * 2).subsample(0.1, neighboring="replace-one"), "proven"),
+    (lambda: ny.DiscreteGaussian(2).subsample(0.1, neighboring="replace-one"), "proven"),
+    (lambda: LAPLACE.subsample(0.1, neighboring="swap"), "neighboring = 'swap'"),
+    (lambda: ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)]).subsample(0.1), "2 possible losses"),
+    (lambda: LAPLACE.subsample(size=1, population=10**18 + 1), "population"),
+    (lambda: LAPLACE.subsample(size=10**400, population=10**400), "population"),
+    (lambda: LAPLACE.subsample(size=11, population=10), "size"),
+    (lambda: LAPLACE.subsample(size=-1, population=10), "size"),
+    (lambda: LAPLACE.subsample(size=2.5, population=10), "size"),
+    (lambda: LAPLACE.subsample(size=0, population=0), "population"),
+    (lambda: LAPLACE.subsample(size=1, population=9.5), "pop"),
+    (lambda: users(records_per_user=101), "cannot have more records than the data"),
+    (lambda: users(records_per_user={101: 1}), "cannot have more records than the data"),
+    (lambda: users(records_per_user=0), "records_per_user = 0"),
+    (lambda: users(records_per_user={1: 50, 8: 5}), "adds up to 90 records, and n = 100"),
+    (lambda: users(records_per_user={1: 50}, user_sampling="users"), "adds up to 50 users"),
+    (lambda: users(records_per_user={}), "at least one number"),
+    (lambda: users(records_per_user=[(1, 50), (1, 50)]), "each once"),
+    (lambda: users(records_per_user=[8, 2]), "a number of records with a number of users"),
+    (lambda: users(records_per_user=2, sampling="fixed"), "nothing is proven"),
+    (lambda: users(records_per_user=2, sampling="shuffled"), "nothing is proven"),
+    (lambda: users(records_per_user=2, sampling="allocated"), "nothing is proven"),
+    (lambda: users(records_per_user=2, sampling="k-of-t"), "nothing is proven"),
+    (lambda: users(records_per_user=2, sampling="fixed", user_sampling="users"), "nothing is"),
+    (lambda: users(user_sampling="people"), "must be 'examples' or 'users'"),
+    (lambda: ny.select_best(ny.Gaussian(1), runs=BAD[0]), "mechanism \\* runs"),
+    (lambda: ny.select_best(ny.Gaussian(1), runs=BAD[1]), "proven bound"),
+    (lambda: ny.select_best(BAD[0], runs=GEOMETRIC), "one run"),
+    (lambda: ny.select_best(ny.NonPrivate(), runs=GEOMETRIC), "outright"),
+    (
+        lambda: ny.select_best(ny.RandomSubset(1, 10) + ny.RandomizedResponse(1), runs=GEOMETRIC),
+        "RandomSubset",
+    ),
+    (lambda: ny.Runs.geometric(mean=0.9), "at least one run"),
+    (lambda: ny.Runs.poisson(mean=0), "mean"),
+    (lambda: ny.Runs.geometric(mean=10**9 + 1), "at most 1e.09 runs"),
+    (lambda: ny.Runs.negative_binomial(mean=2, shape=10**6 + 1), "at most 1e.06"),
+    (lambda: ny.Runs.poisson(mean=math.inf), "mean"),
+    (lambda: ny.Runs.negative_binomial(mean=2, shape=-1), "shape"),
+    (lambda: ny.Runs.negative_binomial(mean=2, shape=math.inf), "poisson"),
+    (lambda: ny.select_best(ny.Gaussian(1), runs=GEOMETRIC).renyi(0.9), "at least 1"),
+    (lambda: LAPLACE.shuffled_batches(0), "batches"),
+    (LAPLACE.subsample, "give either rate="),
+    (lambda: LAPLACE.subsample(size=3), "give either rate="),
+    (lambda: LAPLACE.subsample(population=3), "give either rate="),
+    (lambda: LAPLACE.subsample(rate=0.1, size=3), "give either rate="),
+    (lambda: ny.Gaussian(1).shuffle(users=100), "not pure"),
+    (lambda: ny.Laplace(scale=1).subsample(rate=0.1).shuffle(users=100), "add-remove"),
+    (lambda: ny.LocalRandomizer(1).shuffle(users=0), "users"),
+    (lambda: ny.LocalRandomizer(1).shuffle(users=-3), "users"),
+    (lambda: ny.LocalRandomizer(1).shuffle(users=10**11), "users"),
+    (lambda: ny.LocalRandomizer(301).shuffle(users=100), "not pure"),
+    (lambda: ny.ReportNoisyMax(1, monotone=1), "monotone"),
+    (lambda: ny.SparseVector(1, 1, monotone="no"), "monotone"),
+    (lambda: GAUSSIAN.subsample(-0.1, neighboring="replace-one"), "rate"),
+    (lambda: GAUSSIAN.subsample(1.5, neighboring="replace-one"), "rate"),
+    (lambda: GAUSSIAN.subsample(math.nan, neighboring="replace-one"), "rate"),
+    (lambda: GAUSSIAN.subsample(math.inf, neighboring="replace-one"), "rate"),
+    (lambda: GAUSSIAN.subsample("a", neighboring="replace-one"), "rate"),
+    (lambda: GAUSSIAN.subsample(-0.1), "rate"),
+    (lambda: GAUSSIAN.subsample(1.5), "rate"),
+    (lambda: GAUSSIAN.subsample(math.nan), "rate"),
+    (lambda: GAUSSIAN.subsample(math.inf), "rate"),
+    (lambda: GAUSSIAN.subsample("a"), "rate"),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), REFUSED)
+def test_what_makes_no_sense_or_has_no_proof_is_refused_by_name(make, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        make()
