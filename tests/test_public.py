@@ -45,7 +45,6 @@ def test_every_name_of_the_stub_is_public_and_has_a_docstring():
 
 @pytest.mark.needs("release")
 def test_no_package_or_module_has_the_name_of_a_public_name():
-    """Importing it would put a module in the place of the function. A public module may have it."""
     folder = Path(ny.__file__).parent
     modules = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
     public = {name for name in ny.__all__ if isinstance(getattr(ny, name), ModuleType)}

@@ -152,7 +152,6 @@ def test_shares_are_dragged_and_both_sides_move(served, look):
 
 
 def test_many_queries_leave_the_analysis_settings_in_view(several, look):
-    """At 1280 x 900 nothing but a long list of shares scrolls, and level, prior, delta are seen."""
     page = several.enter(look)
     settled(page)
     names = ["level", "prior", "delta"]
@@ -382,7 +381,6 @@ def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder,
     [(360, ""), (360, GAUSSIAN), (360, "#about=guarantee"), (768, ""), (3840, "")],
 )
 def test_no_width_scrolls_sideways(served, look, width, fragment):
-    """From a phone to 4K, everything is within the window."""
     page = served.enter(look, fragment, width=width)
     settled(page)
     wide = page.evaluate("document.documentElement.scrollWidth")

@@ -89,7 +89,6 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
 
 
 def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):
-    """`--concerning race` is `plan.concerning("race")`: here race is all that there is."""
     asked = ("plan", "check", folder / "plan.toml")
     content = json.loads(answered(*asked, "--concerning", "race", "--json"))["concerning"]
     expected = (["race"], None, ["race.all"])
@@ -220,7 +219,6 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, command, monk
     ],
 )
 def test_a_usage_error_is_one_message_and_one_document(folder, command, said):
-    """With --json, also what is refused before the command begins can be read by a machine."""
     done = neyman(*shlex.split(command), "--json", cwd=folder, check=2)
     assert said in done.stderr
     content = json.loads(done.stdout)
@@ -232,7 +230,6 @@ def test_a_usage_error_is_one_message_and_one_document(folder, command, said):
     "args", [("plan", "schema"), ("account", "Gaussian(1)"), ("ledger", "export", "ledger.db")]
 )
 def test_a_reader_that_leaves_is_no_error(folder, args):
-    """As in `neyman ... | head -1`: the command has done its work, and says nothing more."""
     with subprocess.Popen(
         [*NEYMAN, *args], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
@@ -245,7 +242,6 @@ def test_a_reader_that_leaves_is_no_error(folder, args):
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder, form):
-    """Bad input (2) would say that nothing was spent; the release is there and was charged."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*NEYMAN, *RUN, *form],
@@ -263,7 +259,6 @@ def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder
 
 
 def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(folder):
-    """Where stdout is ASCII a letter that it lacks is "?", and in JSON is escaped."""
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     asked = ("plan", "check", "plan.toml", "--concerning", "race")
     assert "person?s race" in neyman(*asked, cwd=folder, env=plain).stdout
@@ -331,7 +326,6 @@ def test_a_plan_that_did_not_finish_is_run_again_only_with_charge_again(folder):
 
 
 def test_what_nothing_checks_is_said_where_it_is_declared_and_in_the_report(folder, monkeypatch):
-    """That parts are disjoint, and that two datasets of a ledger hold different data."""
     monkeypatch.chdir(folder)
     parts = "Nothing checks that the parts of parted@1 are disjoint"
     data = "Nothing checks that two dataset names hold different data"
@@ -509,7 +503,6 @@ def test_a_text_of_each_public_mechanism_is_the_mechanism_of_the_same_python(tex
 
 
 def test_every_public_mechanism_has_a_text():
-    """A new one must be readable on the command line: `account` and `calibrate` read texts."""
     public = {name for name in dir(ny) if isinstance(getattr(ny, name), type)}
     kinds = {n for n in public if issubclass(getattr(ny, n), ny.Mechanism)} - {"Mechanism"}
     assert kinds <= MECHANISMS
@@ -621,7 +614,6 @@ SLOW = ["numpy", "scipy", "duckdb", "ibis", "pyarrow", "rich", "apsw"]
     ],
 )
 def test_version_help_and_completion_load_no_library_but_typer(command, words, said):
-    """A shell asks for a completion at each Tab. What typer loads to read values comes later."""
     slow = SLOW if len(command.split()) > 1 else [*SLOW, "pydantic"]
     code = STARTED + (
         f"atexit.register(lambda: print(sorted({{*{slow}}} & {{*sys.modules}}), file=sys.stderr))\n"
@@ -643,7 +635,6 @@ def test_version_help_and_completion_load_no_library_but_typer(command, words, s
 
 
 def test_a_command_leaves_what_its_process_does_at_ctrl_c():
-    """PySpark, for one, has its own handler."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         own = signal.getsignal(signal.SIGINT)

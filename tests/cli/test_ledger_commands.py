@@ -99,7 +99,6 @@ def test_history_tells_what_happened_in_order(place: Path):
 
 
 def test_a_checkpoint_finds_what_was_restored(place: Path):
-    """Printed or kept in a file; verify has code 5 then, and commands that write have code 2."""
     ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     backup = Path("ledger.db").read_bytes()
     neyman("checkpoint", "ledger.db", "--out", "kept")

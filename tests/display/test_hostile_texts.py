@@ -96,7 +96,6 @@ def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, atte
 
 
 def test_what_could_not_be_seen_is_a_code():
-    """A mark cannot turn the digits after it, and a page is always UTF-8."""
     page = str(element("p", "at most \u202e52\u2066%\x00\x1b\u2028\ud800", title="\u202e"))
     said = r"at most \u202e52\u2066%\x00\x1b\u2028\ud800"
     assert page == rf'<p title="\u202e">{said}</p>'
@@ -157,7 +156,6 @@ def test_no_element_is_made_that_holds_code_or_leads_away(name, attributes):
 def test_no_result_of_a_hostile_release_writes_a_control_character_to_a_terminal(
     releases, tmp_path
 ):
-    """A receipt, a release, and a plan."""
     bad = "\x1b[2J\u202e"
     content = releases[0].receipt.to_dict()
     receipt = Receipt.read(content | {"dataset": f"a{bad}@1"})

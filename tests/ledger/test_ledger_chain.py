@@ -51,7 +51,6 @@ def ledger(place: str) -> Ledger:
 
 
 def test_lines_hold_on_to_one_another(ledger: Ledger):
-    """Each holds the hash of the line before; numbers count from 1; nothing is left out."""
     previous, kinds = "0" * 64, []
     for number, line in enumerate(ledger.lines(), 1):
         content = json.loads(line)
@@ -75,7 +74,6 @@ def test_a_ledger_that_nobody_touched_verifies(ledger: Ledger):
 
 
 def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
-    """A hash in a checkpoint tells no one who guesses a plan whether the guess is right."""
     heads = set()
     for name in "ab":
         ledger = Ledger(tmp_path / name)
@@ -100,7 +98,6 @@ def auditor(ledger: Ledger, folder: Path, change=lambda lines: lines):
 
 
 def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp_path):
-    """It agrees on what was spent and where the chain ends, without a line of ours."""
     done = auditor(ledger, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -123,7 +120,6 @@ def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp
     ],
 )
 def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
-    """A line left out, changed or moved breaks the chain."""
     done = auditor(ledger, tmp_path, change)
     assert done.returncode == 1
     assert "AssertionError: broken before" in done.stderr
@@ -133,7 +129,6 @@ def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
 
 
 def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
-    """Made while the ledger is open and its newest events are in the log alone, and restored."""
     ledger = story(Ledger(tmp_path / "ledger.db"))
     assert "VACUUM INTO" in (DOCS.parent / "howto" / "operate-ledger.md").read_text()
     connection = apsw.Connection(str(tmp_path / "ledger.db"))
@@ -151,7 +146,6 @@ def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
 
 
 def test_a_checkpoint_is_one_line(ledger: Ledger, tmp_path: Path):
-    """It reads back as it was, and nothing else is read."""
     product = ledger.checkpoint()
     assert Checkpoint.parse(f" {product}\n") == product
     for text in ("", "neyman-ledger", str(product)[:-1], f"{product} x", f"x {product}"):
@@ -190,14 +184,12 @@ def test_a_restored_backup_is_exposed(tmp_path: Path):
 
 
 def test_another_ledger_is_exposed(tmp_path: Path):
-    """Its id is random, so that the same history elsewhere is another ledger."""
     selection = story(Ledger(tmp_path / "a.db")).checkpoint()
     (problem,) = story(Ledger(tmp_path / "b.db")).verify(selection).problems
     assert "another ledger was put in its place" in problem
 
 
 def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_path: Path):
-    """A stale copy swapped in between two runs is refused by the second, and grants nothing."""
     path, selection = tmp_path / "ledger.db", tmp_path / "elsewhere" / "kept"
     selection.parent.mkdir()
     story(Ledger(path)).close()
@@ -286,7 +278,6 @@ def unzipped(zipped: int, piece: bytes) -> bytes:
 
 
 def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
-    """Even if nothing else was changed; put back, they are as before."""
     copy(ledger_file, tmp_path / "ledger.db")
     confirmed(tmp_path / "ledger.db")
     connection, triggers = naked(tmp_path / "ledger.db")
@@ -299,7 +290,6 @@ def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
 @settings(max_examples=120 * SIZE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_change_of_any_value_is_found(ledger_file: Path, tmp_path_factory, attempts, data):
-    """Any value of any row changed, any row deleted or repeated: with the rules put back, too."""
     attempts(1)
     path = tmp_path_factory.mktemp("changed") / "ledger.db"
     copy(ledger_file, path)
@@ -353,7 +343,6 @@ def changed(value: object) -> st.SearchStrategy:
 
 
 def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
-    """Whichever page is lost: lines are read to the end or refused as damaged, never in circles."""
     path = tmp_path / "ledger.db"
     with Ledger(path) as book:
         book.create(NAME, cap=1, **UNIT)
@@ -376,7 +365,6 @@ def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
 
 
 def test_a_change_of_any_byte_is_found(ledger_file: Path, tmp_path: Path, attempts):
-    """A byte of the file flipped: it is refused or found, or no content was changed by it."""
     path = tmp_path / "ledger.db"
     copy(ledger_file, path)
     file = confirmed(path).read_bytes()
@@ -404,7 +392,6 @@ def test_a_change_of_any_byte_is_found(ledger_file: Path, tmp_path: Path, attemp
 
 
 def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, tmp_path: Path):
-    """Hashes and tables that fit one another say nothing of what was there before."""
     copy(ledger_file, tmp_path / "whole.db")
     with Ledger(confirmed(tmp_path / "whole.db")) as ledger:
         selection = ledger.checkpoint()
@@ -430,7 +417,6 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, t
 
 
 def test_changed_files_are_not_handed_out(ledger_file: Path, tmp_path: Path):
-    """A retry gets the bytes that were published, or none."""
     path = tmp_path / "ledger.db"
     copy(ledger_file, path)
     confirmed(path)

@@ -215,7 +215,6 @@ class AgainstFractions(RuleBasedStateMachine):
 
 
 def test_any_history_agrees_with_fractions_and_verifies(place: str, attempts):
-    """No order of calls spends more than a cap, or leaves a chain or a table that does not hold."""
     numbers = itertools.count()
 
     def machine() -> AgainstFractions:

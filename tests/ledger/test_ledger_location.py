@@ -147,7 +147,6 @@ def test_a_file_that_is_mounted_by_itself_grants_its_cap_once(tmp_path: Path):
 
 @pytest.mark.needs("mount")
 def test_a_folder_that_is_mounted_elsewhere_holds_one_ledger(tmp_path: Path):
-    """The log is beside the file under both names: both work, and the cap is granted once."""
     for text in answer(__file__, "mounted_folder", tmp_path, before=("unshare", "-m")):
         assert "0 of 1 is left" in text
 
@@ -155,7 +154,6 @@ def test_a_folder_that_is_mounted_elsewhere_holds_one_ledger(tmp_path: Path):
 def test_a_ledger_that_is_moved_while_another_process_is_connected_grants_its_cap_once(
     tmp_path: Path, holder
 ):
-    """It is refused under the new name, and that cannot be confirmed; moved back, it goes on."""
     path, elsewhere = new(tmp_path / "a" / "ledger.db"), tmp_path / "b" / "ledger.db"
     elsewhere.parent.mkdir()
     process = holder(path)
@@ -170,7 +168,6 @@ def test_a_ledger_that_is_moved_while_another_process_is_connected_grants_its_ca
 
 
 def test_a_ledger_that_is_moved_after_a_kill_grants_its_cap_once(tmp_path: Path, holder):
-    """Its log stayed behind: it is refused until the log is back beside it, and then is whole."""
     path, to = new(tmp_path / "a" / "ledger.db"), tmp_path / "b" / "new.db"
     to.parent.mkdir()
     process = holder(path)
@@ -198,7 +195,6 @@ def test_a_ledger_that_is_moved_after_a_kill_grants_its_cap_once(tmp_path: Path,
 
 
 def test_a_ledger_moved_back_after_a_kill_is_whole(tmp_path: Path, holder):
-    """Looked at under the wrong name in between, it still finds its log."""
     path = new(tmp_path / "ledger.db")
     process = holder(path)
     process.kill()
@@ -211,7 +207,6 @@ def test_a_ledger_moved_back_after_a_kill_is_whole(tmp_path: Path, holder):
 
 
 def test_a_copy_is_refused_and_cannot_be_confirmed_while_the_ledger_is_there(tmp_path: Path):
-    """In the same folder, in another, and of the whole folder."""
     path = new(tmp_path / "a" / "ledger.db")
     shutil.copy(path, tmp_path / "a" / "copy.db")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -222,7 +217,6 @@ def test_a_copy_is_refused_and_cannot_be_confirmed_while_the_ledger_is_there(tmp
 
 
 def test_a_backup_put_in_the_place_of_the_ledger_is_refused_until_it_is_confirmed(tmp_path: Path):
-    """The name and the folder are right, and the file is another one."""
     path, backup = new(tmp_path / "ledger.db"), tmp_path / "backup.db"
     shutil.copy(path, backup)
     assert asked(path) == "granted"
@@ -243,7 +237,6 @@ def test_a_backup_put_in_the_place_of_the_ledger_is_refused_until_it_is_confirme
 def test_a_ledger_swapped_for_a_copy_while_another_process_is_connected_is_refused(
     tmp_path: Path, holder
 ):
-    """The log of the first is beside the second: it is not worked into it."""
     path, copy = new(tmp_path / "ledger.db"), tmp_path / "copy.db"
     shutil.copy(path, copy)
     content = copy.read_bytes()
@@ -257,7 +250,6 @@ def test_a_ledger_swapped_for_a_copy_while_another_process_is_connected_is_refus
 
 
 def test_a_folder_that_is_renamed_takes_its_ledger_with_it(tmp_path: Path, holder):
-    """The log moves along, also while a process is connected: nothing is to be confirmed."""
     path = new(tmp_path / "a" / "ledger.db")
     process = holder(path)
     (tmp_path / "a").rename(tmp_path / "b")
@@ -278,7 +270,6 @@ def test_a_link_left_at_the_old_place_leads_to_the_ledger(tmp_path: Path):
 
 
 def test_a_log_that_stayed_behind_beside_a_link_or_another_file_is_found(tmp_path: Path, holder):
-    """Whatever has the old name now, unless it is another ledger."""
     path, to = new(tmp_path / "a" / "ledger.db"), tmp_path / "b" / "ledger.db"
     to.parent.mkdir()
     process = holder(path)
@@ -296,7 +287,6 @@ def test_a_log_that_stayed_behind_beside_a_link_or_another_file_is_found(tmp_pat
 
 
 def test_a_ledger_may_move_where_another_was(tmp_path: Path):
-    """What is at the old place is then another ledger, or no ledger, and is left alone."""
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"
     path.rename(to)
     new(path)
@@ -313,7 +303,6 @@ def test_a_ledger_may_move_where_another_was(tmp_path: Path):
 
 
 def test_confirming_is_an_event_and_once_is_enough(tmp_path: Path):
-    """Where the ledger belongs there is nothing to confirm, and nothing is written."""
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"
     with Ledger(path) as ledger:
         before = ledger.checkpoint()
@@ -332,7 +321,6 @@ def test_confirming_is_an_event_and_once_is_enough(tmp_path: Path):
 
 
 def test_a_damaged_ledger_is_not_confirmed(tmp_path: Path):
-    """It is verified first, and left as it is."""
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"
     raw = apsw.Connection(str(path))
     raw.execute("DROP TRIGGER account_no_update; UPDATE account SET currency = 'pure'")
@@ -400,7 +388,6 @@ def test_racing_operators_confirm_once(tmp_path: Path):
 
 
 def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
-    """With exit code 2, and words, where it is refused."""
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"
     Ledger(path).keep_checkpoint(tmp_path / "kept")
     path.rename(to)
@@ -431,7 +418,6 @@ def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
     ],
 )
 def test_the_file_itself_keeps_its_location(tmp_path: Path, statement: str):
-    """Whatever program writes: only an event that confirms a location changes it."""
     path = new(tmp_path / "ledger.db")
     with Ledger(path) as ledger:
         reserve(ledger, "1/2")

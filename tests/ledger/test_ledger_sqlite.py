@@ -43,7 +43,6 @@ def test_a_url_that_is_no_path_is_refused():
 
 
 def test_a_ledger_opens_when_asked(tmp_path: Path, monkeypatch):
-    """Making the object touches no file, and the folder in force then is the one that counts."""
     monkeypatch.chdir(tmp_path)
     ledger = Ledger("ledger.db")
     assert not ledger.exists()
@@ -57,7 +56,6 @@ def test_a_ledger_opens_when_asked(tmp_path: Path, monkeypatch):
 
 
 def test_the_file_is_private_and_alone(ledger: Ledger, tmp_path: Path):
-    """Mode 0600, and once closed, or let go of, no log and no temporary file beside it."""
     reserve(ledger, 1)
     assert sorted(os.listdir(tmp_path)) == ["ledger.db", "ledger.db-shm", "ledger.db-wal"]
     for name in os.listdir(tmp_path):
@@ -73,7 +71,6 @@ def test_the_file_is_private_and_alone(ledger: Ledger, tmp_path: Path):
 
 
 def test_writes_are_made_durable(ledger: Ledger):
-    """The SQLite is past the bug in resetting the log; the log is synced at each commit."""
     assert tuple(map(int, apsw.sqlite_lib_version().split("."))) > (3, 51, 2)
     with ledger._store.writing() as db:
         assert db.rows("PRAGMA journal_mode") == [("wal",)]
@@ -82,7 +79,6 @@ def test_writes_are_made_durable(ledger: Ledger):
 
 
 def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
-    """Text, an empty file, someone's database, a folder, a pipe: said in words, not changed."""
     (tmp_path / "text").write_text("x" * 5000)
     (tmp_path / "short").write_text("hi")
     (tmp_path / "empty").touch()
@@ -131,7 +127,6 @@ def test_a_damaged_ledger_is_refused(ledger: Ledger, tmp_path: Path):
 
 
 def test_a_file_that_only_says_that_it_is_a_ledger_is_damaged(tmp_path: Path):
-    """Its mark and its version are right, and its tables are not there: nothing is made in it."""
     half = apsw.Connection(str(tmp_path / "half.db"))
     half.execute("PRAGMA application_id = 0x4E65796D; PRAGMA user_version = 3; CREATE TABLE t (a)")
     half.close()
@@ -143,7 +138,6 @@ def test_a_file_that_only_says_that_it_is_a_ledger_is_damaged(tmp_path: Path):
 
 
 def test_tables_that_are_missing_or_foreign_are_found(ledger: Ledger, tmp_path: Path):
-    """What can still be read of the ledger is checked all the same."""
     other = raw(tmp_path / "ledger.db")
     other.execute("CREATE TABLE t (a); DROP TABLE piece")
     other.close()
@@ -202,7 +196,6 @@ def test_the_name_that_a_killed_creation_left_is_taken_away(ledger: Ledger, tmp_
 
 
 def test_another_file_in_its_place_is_opened_anew(ledger: Ledger, tmp_path: Path):
-    """Connections stay open; each use looks whether the file is still the one that they have."""
     reserve(ledger, 1)
     os.rename(tmp_path / "ledger.db", tmp_path / "moved.db")
     with pytest.raises(LedgerError, match="there is no ledger at"):
@@ -221,7 +214,6 @@ def test_another_file_in_its_place_is_opened_anew(ledger: Ledger, tmp_path: Path
 
 
 def test_a_ledger_travels_as_its_address(ledger: Ledger):
-    """Pickled, it is opened anew where it arrives."""
     reserve(ledger, 1)
     there = pickle.loads(pickle.dumps(ledger))
     assert there.account("census@1") == ledger.account("census@1")
@@ -287,7 +279,6 @@ def test_a_forked_process_opens_connections_of_its_own(ledger: Ledger, tmp_path:
 
 
 def test_threads_keep_no_more_connections_than_they_use(ledger: Ledger):
-    """One after another they share a connection."""
     store = ledger._store
     assert isinstance(store, SQLiteFile)
     for number in range(5):
@@ -373,7 +364,6 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
     ],
 )
 def test_the_file_itself_refuses_tampering(ledger: Ledger, tmp_path: Path, statement: str):
-    """Whatever program writes: what happened is only added to, and no cap is exceeded."""
     ledger.finish(reading(ledger, key="k"), FILES)
     ledger.begin(reserve(ledger, 0, "another").id)
 

@@ -53,7 +53,6 @@ def raw(server: PostgresServer, schema: str = "public") -> Iterator[psycopg.Conn
 def test_a_server_that_could_forget_is_refused(
     postgres: PostgresServer, ledger: Ledger, setting: str
 ):
-    """Whoever turns fsync off in a running server ends the spending there, not the accounts."""
     with raw(postgres) as other:
         try:
             other.execute(f"ALTER SYSTEM SET {setting} = off")
@@ -125,7 +124,6 @@ def test_a_turn_passes_on_to_a_session_that_waits_for_it(
 
 
 def test_a_standby_is_refused(postgres: PostgresServer, ledger: Ledger, schema: str):
-    """A copy of the ledger answers no one, not even who only looks."""
     reserve(ledger)
     with PostgresServer(copy_of=postgres) as standby:
         copy = Ledger(standby.url(schema))
@@ -147,14 +145,12 @@ def test_a_database_in_another_encoding_is_refused(postgres: PostgresServer):
 
 
 def test_a_server_that_is_not_there(tmp_path):
-    """Said at once, with what was asked and that nothing was written."""
     ledger = Ledger(f"postgresql:///db?host={tmp_path}&user=ann")
     with pytest.raises(LedgerError, match=r"cannot be reached: .*nothing was written"):
         ledger.datasets()
 
 
 def test_a_schema_without_a_ledger(postgres: PostgresServer, schema: str):
-    """None there, something else there: told how to make one, and nothing is touched."""
     ledger = Ledger(postgres.url(schema))
     assert not ledger.exists()
     with pytest.raises(LedgerError, match=rf"no ledger at .* in the schema {schema}: make one"):
@@ -170,7 +166,6 @@ def test_a_schema_without_a_ledger(postgres: PostgresServer, schema: str):
 
 
 def test_a_schema_that_an_administrator_has_made(postgres: PostgresServer, schema: str):
-    """A role that may not make schemas can make its ledger in one that it was given."""
     with raw(postgres) as other:
         other.execute(f"CREATE ROLE {schema} LOGIN")
         other.execute(f"CREATE SCHEMA {schema} AUTHORIZATION {schema}")
@@ -183,7 +178,6 @@ def test_a_schema_that_an_administrator_has_made(postgres: PostgresServer, schem
 
 
 def test_two_schemas_are_two_ledgers(postgres: PostgresServer, schema: str):
-    """Also for one process that uses both in turn."""
     first, second = Ledger(postgres.url(schema)), Ledger(postgres.url(f"{schema}b"))
     for ledger in (first, second):
         ledger.create(NAME, cap=1, **UNIT)
@@ -212,7 +206,6 @@ def test_a_ledger_of_another_format_is_refused(
 
 
 def test_a_password_is_used_and_never_printed(postgres: PostgresServer, schema: str, caplog):
-    """In no repr, error, traceback or log, whether it is right or wrong."""
     caplog.set_level(logging.DEBUG)
     secret = "hunter2:/@%"
     with raw(postgres) as other:
@@ -287,7 +280,6 @@ STATEMENTS = [
 def test_the_database_refuses_tampering(
     postgres: PostgresServer, ledger: Ledger, schema: str, mode: str
 ):
-    """Whatever program writes, and be it as if it only applied a replica's changes."""
     ledger.finish(reading(ledger, key="k"), FILES)
     reserve(ledger, key="another")
     before = (ledger.datasets(), ledger.entries(NAME), ledger.checkpoint())
@@ -326,7 +318,6 @@ def test_the_database_refuses_tampering(
 def test_changed_tables_and_rules_are_found(
     postgres: PostgresServer, ledger: Ledger, schema: str, statement: str, says: str
 ):
-    """`verify` compares the catalog with what this version makes, and says what is different."""
     reserve(ledger)
     assert ledger.verify().ok
     with raw(postgres, schema) as other:
@@ -339,7 +330,6 @@ def test_changed_tables_and_rules_are_found(
 
 
 def test_a_fork_has_a_session_of_its_own(ledger: Ledger):
-    """A child uses the ledger and ends; the parent's session is as it was."""
     reserve(ledger, key="parent")
     mine = ledger._store._connections.get()
     child = os.fork()
@@ -359,7 +349,6 @@ def test_a_fork_has_a_session_of_its_own(ledger: Ledger):
 def test_threads_have_sessions_of_their_own_and_close_them(
     postgres: PostgresServer, ledger: Ledger
 ):
-    """Four threads on one object: all is counted, and no session is left when they have ended."""
     with raw(postgres) as other:
         count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'neyman'"
         reserve(ledger, key="first")
@@ -378,7 +367,6 @@ def test_threads_have_sessions_of_their_own_and_close_them(
 
 
 def test_an_error_leaves_a_sound_session(ledger: Ledger):
-    """After a refusal, and after an error within a transaction, the same session goes on."""
     reserve(ledger)
     session = ledger._store._connections.get()
     with pytest.raises(LedgerError, match="not registered"):
@@ -404,7 +392,6 @@ def broken_off(ledger: Ledger) -> None:
 
 
 def test_the_mark_of_exact_totals_is_kept_and_compared(ledger: Ledger) -> None:
-    """A marked dataset grants charges with its mark alone, and its events verify."""
     mark = "sha256:" + "0a" * 32
     account = ledger.create("totals@1", cap=100, **UNIT, totals=mark)
     assert (account.totals, account.neighboring) == (mark, UNIT["neighboring"])
@@ -450,7 +437,6 @@ SECRET = "hunter2"
     ],
 )
 def test_urls(url: str, shown: str, parameters: dict[str, str]):
-    """All parts reach libpq, and what may be printed has every part but the secrets."""
     address = Address.read(url)
     assert address.shown == shown
     assert address.parameters == parameters
@@ -480,7 +466,6 @@ def test_urls(url: str, shown: str, parameters: dict[str, str]):
     ],
 )
 def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
-    """An unescaped password ends up in any part of a URL, so that no part is repeated."""
     with pytest.raises(ValueError, match="url") as refusal:
         Address.read(url)
     error: BaseException | None = refusal.value
@@ -494,7 +479,6 @@ def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
 @settings(max_examples=300)
 @given(st.text("aZ9@:/?#%&=[]+ ,\u00e9\n", max_size=12).map(lambda text: f"ann:{text}hunter2@h/db"))
 def test_no_password_is_printed_whatever_it_is_made_of(rest: str):
-    """Read or refused: neither the address nor the refusal has the password's last letters."""
     try:
         said = repr(Address.read(f"postgresql://{rest}"))
     except ValueError as error:
@@ -503,13 +487,11 @@ def test_no_password_is_printed_whatever_it_is_made_of(rest: str):
 
 
 def test_texts_of_the_server_are_cleaned():
-    """A password in a text of libpq's is hidden, and the text is one line."""
     address = Address.read("postgresql://ann:hunter2@h/db")
     assert address.hide("a\n  b hunter2 c") == "a b *** c"
 
 
 def test_a_missing_driver_names_what_to_install():
-    """Where psycopg is not installed, a path still works and a URL says what is missing."""
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from neyman.ledger import Ledger\n"

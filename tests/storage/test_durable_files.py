@@ -226,7 +226,6 @@ def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words
 
 
 def test_files_appear_together_and_a_second_set_takes_the_place_of_the_first(tmp_path):
-    """What is written is in no visible folder until it is published, and `replace` leaves none."""
     out = tmp_path / "out"
     with staging(out) as stage:
         stage.write("tables/a.csv", b"1")

@@ -312,7 +312,6 @@ def test_an_outdated_question_is_not_worked_on():
 
 
 def test_a_port_in_use_is_told_or_passed_over():
-    """A port that was named must be free; without a name the next free one is taken."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -388,7 +387,6 @@ def test_answers_are_those_of_the_library(plan_file):
 
 
 def test_a_plan_at_its_own_budget_shows_the_limit_that_was_chosen():
-    """Epsilon is 3, not 3.0000003; with less noise it is above."""
     budget = {"budget": {"epsilon": 3, "delta": Decimal("1e-6")}}
     plan = Plan.from_dict(tomllib.loads(PLAN, parse_float=Decimal) | budget)
     desk = PlanDesk(Opened("plan.toml", plan=plan))
@@ -588,9 +586,6 @@ def test_the_command_prints_its_address_and_ends_when_told(plan_file):
     [(None, "cannot be read"), ("{}", "neither a plan"), ("[[[", "neither a plan")],
 )
 def test_a_file_that_is_neither_is_refused(tmp_path, content, said):
-    """A file that is not there, or is not a plan and no receipt, ends the command with a
-    message.
-    """
     path = tmp_path / "receipt.json"
     if content is not None:
         path.write_text(content)

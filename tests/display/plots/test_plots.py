@@ -207,7 +207,6 @@ def words(root):
 
 
 def test_ticks_are_round_numbers_or_powers_of_ten():
-    """Steps of 1, 2 or 5; powers on a logarithmic axis; what was given, as it was given."""
     assert [t for _, t in Axis(0, 1).marks()] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     assert [v for v, _ in Axis(0, 10_000).marks()] == [0, 2000, 4000, 6000, 8000, 10_000]
     assert [t for _, t in Axis(10, 10_000, log=True).marks()] == ["10", "100", "1000", "10000"]

@@ -148,7 +148,6 @@ def test_the_page_is_one_whole_file():
 
 
 def test_numbers_equal_the_receipts_rounded_against_the_release():
-    """Powers and what follows from them are rounded up; savings are rounded down."""
     text = text_of(a_receipt())
     for said in (
         words.power("0.05", "0.25"),
@@ -178,7 +177,6 @@ def test_a_wide_bound_shows_both_ends(upper, said):
 
 
 def test_the_mu_of_usual_levels_follows_from_the_powers_where_none_covers_all():
-    """Discovered keys leave no mu of all levels, and the powers of the receipt bound this one."""
     receipt = a_receipt()
     receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": "inf"}
     levels = [ndtr(-3.75 + 7.5 * k / 59) for k in range(60)]
@@ -200,7 +198,6 @@ def test_of_two_powers_at_one_level_the_larger_is_shown():
 
 
 def test_accuracy_is_rounded_down():
-    """Shares count cells whose margin is below the share of their value; the rest is printed."""
     text = text_of(a_receipt())
     # 66090 and 400 have margins of less than 5%; only 66090 of less than 1%; median (400 + 90)/2.
     assert "total, by county 4 245 ± 5 25% 50%" in text
@@ -208,7 +205,6 @@ def test_accuracy_is_rounded_down():
 
 
 def test_a_mean_is_one_table_of_two_entries():
-    """A mean's offset and count share one row: its cells once, its costs together."""
     receipt = a_receipt()
     parts = [("offset", "1/10"), ("count", "3/10")]
     receipt["mechanisms"] = [
@@ -261,7 +257,6 @@ def with_scenarios(scenarios=SCENARIOS):
 
 
 def test_scenarios_stand_side_by_side_rounded_up():
-    """Each has its power, rho and tables; the one that tells most has the sentence."""
     none = a_scenario(["sex"], 0.05 * (1 + 1e-12), tables=(), rho=0.0)  # no rounding above 5%
     text = text_of(with_scenarios([*SCENARIOS, none]))
     assert words.concerning(["race"], "0.05", "0.169") in text
@@ -278,7 +273,6 @@ def test_scenarios_stand_side_by_side_rounded_up():
 
 
 def test_beliefs_stand_side_by_side_and_the_worst_is_said():
-    """Below 0.001% the table says so; a chance of exactly nothing, or of more, is printed."""
     receipt = with_scenarios()
     receipt["guarantee"]["scenarios"][1]["posterior"] = beliefs(0.41)
     receipt["guarantee"]["posterior"] = beliefs(0.72)
@@ -296,7 +290,6 @@ def test_beliefs_stand_side_by_side_and_the_worst_is_said():
 
 
 def test_many_scenarios_keep_a_small_figure_readable():
-    """Equal curves share a line, and at most six are drawn beside the whole record."""
     many = [a_scenario([f"attribute number {i}"], 0.1 + 0.001 * (i // 2)) for i in range(40)]
     curves = figure_data(with_scenarios(many), "beside")["curves"]
     assert [curve["kind"] for curve in curves] == ["release"] + ["scenario"] * 6
@@ -319,7 +312,6 @@ def test_an_attribute_with_the_curve_of_the_whole_record_shares_its_label():
 @settings(max_examples=15 if is_small() else 100)
 @given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40).filter(any))
 def test_shares_add_up_to_a_hundred(parts):
-    """Printed shares add up to exactly 100, each within its own tenth."""
     receipt = a_receipt()
     receipt["mechanisms"] = [an_entry(f"q{i}", "x", zcdp=str(p)) for i, p in enumerate(parts)]
     section = budget_section(page_from(receipt, {}))
@@ -332,7 +324,6 @@ def test_shares_add_up_to_a_hundred(parts):
 @settings(max_examples=examples(100))
 @given(st.floats(1e-9, 0.999), st.floats(0, 1), st.floats(0, 1))
 def test_no_number_on_the_page_favors_the_release(level, above, tv):
-    """For any level and power: the printed powers, posteriors and points are upper bounds."""
     power = max(level, above)
     receipt = a_receipt()
     receipt["guarantee"] |= {
@@ -356,7 +347,6 @@ def test_no_number_on_the_page_favors_the_release(level, above, tv):
     ("level", "power"), [(0.05, 0.25), (0.001, 1.0), (0.3, 0.3), (0.01, 0.517), (0.125, 0.7071)]
 )
 def test_the_people_of_a_finding_are_its_printed_share(level, power):
-    """Who divides the printed counts gets the share, and the colored figures are as many."""
     receipt = a_receipt()
     receipt["guarantee"]["power"] = [{"level": level, **bound(power, 0)}]
     receipt["budget"] = {"kind": "at_most", "power": repr(power), "level": repr(level)}
@@ -532,7 +522,6 @@ def weighed(tmp_path_factory):
 
 
 def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_path):
-    """A table whose noise costs half of the charge is not said to have a third of the budget."""
     wheres = (("young", "age < 10"), ("old", "age >= 10"), ("all", "age > 5"))
     plan = a_plan(
         unit=ny.Unit("infant", neighboring="add-remove", rows=1),
@@ -546,7 +535,6 @@ def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_pat
 
 
 def test_a_split_is_explained_where_the_plan_states_weights(weighed, tmp_path):
-    """And better words than its plan gives are found out."""
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")
     section = budget_section(html)
     assert "both, overall 4 9 75% sex, overall 2 1 25% All 6 100%" in section
@@ -563,7 +551,6 @@ def test_a_split_is_explained_where_the_plan_states_weights(weighed, tmp_path):
 
 
 def test_shares_that_could_be_better_are_not_praised(weighed):
-    """The page says by how much, and what finds better ones; the same from the receipt alone."""
     content = a_plan().canonical() | {"consistency": {"method": "least-squares"}}
     content["query"][0]["share"], content["query"][1]["share"] = "1/4", "3/4"
     plan = Plan.from_dict(content)
@@ -660,7 +647,6 @@ def test_a_table_has_its_title_and_level_where_the_query_has_several(title):
 
 
 def test_the_first_rows_are_shown_and_only_files_in_the_folder_are_links():
-    """Keys stay text, long ones are cut, and a path of the receipt cannot lead elsewhere."""
     receipt = a_receipt()
     receipt["plan"]["query"] = [{"name": "total", "measure": "count", "at": ["state"]}]
     paths = ["tables/two words.csv", "../secret.csv", "javascript:alert(1)", "/etc/passwd"]
@@ -681,7 +667,6 @@ def test_the_first_rows_are_shown_and_only_files_in_the_folder_are_links():
 
 
 def test_first_rows_have_every_digit_of_whole_numbers_and_keys_stay_as_they_are():
-    """Fractions are rounded to six digits: sixteen push the interval off a printed page."""
     receipt = a_receipt()
     receipt["plan"]["query"] = [{"name": "total", "measure": "count", "at": ["state"]}]
     for value, said in (
@@ -696,7 +681,6 @@ def test_first_rows_have_every_digit_of_whole_numbers_and_keys_stay_as_they_are(
 
 
 def test_of_many_tables_the_least_accurate_come_first():
-    """Two pages show five of ten tables, and none that is left out has fewer cells within 5%."""
     receipt = a_receipt()
     receipt["mechanisms"] = [an_entry(f"q{i}", "x", "1/10") for i in range(10)]
     tables = {f"q{i}.x": a_table([1000] * i + [1] * (10 - i)) for i in range(10)}
@@ -706,7 +690,6 @@ def test_of_many_tables_the_least_accurate_come_first():
 
 
 def test_values_are_in_the_unit_that_the_plan_declares():
-    """A sum is in its column's unit, a variance in its square, a ratio in one per the other."""
     receipt = a_receipt()
     receipt["plan"]["columns"] = {
         "pay": {"integer": True, "measurement_unit": "USD"},
@@ -743,7 +726,6 @@ def a_plan_of_patients(**unit):
 
 @pytest.mark.parametrize("unit", [{"id": "id", "rows": 20}, {"rows": 1}])
 def test_the_first_screen_states_which_rows_count(unit):
-    """A margin of error is around the value of the rows that count, not of all rows."""
     plan = Plan.from_dict(a_plan_of_patients(**unit))
     text = text_of(a_receipt() | {"plan": plan.canonical()})
     first = text[: text.index("Disclosure risk for one")]
@@ -756,7 +738,6 @@ def test_the_first_screen_states_which_rows_count(unit):
     [({}, "Every row counts."), ({"where": "cost > 2"}, "Every row that the filter takes counts.")],
 )
 def test_a_release_that_drops_no_row_states_no_loss(change, said):
-    """One row per record, and a key for every value."""
     plan = a_plan_of_patients() | change
     plan["unit"]["protects"] = "record"
     plan["columns"]["ward"]["unknown"] = "T"
@@ -777,7 +758,6 @@ def test_a_release_that_drops_no_row_states_no_loss(change, said):
     ],
 )
 def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, column, assumed):
-    """A unit that a column names, and one that is a row by its name, assume nothing."""
     receipt = a_receipt()
     receipt["unit"]["protects"] = protects
     receipt["plan"] |= {"unit": {"protects": protects, "id": column}}
@@ -797,7 +777,6 @@ def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, colu
     ],
 )
 def test_the_success_that_follows_from_a_receipt_is_above_the_curves(mechanism, above):
-    """The page has the receipt alone: its bound holds for each baseline, and is near."""
     receipt = Receipt.read(a_receipt()).model_copy(update={"guarantee": guarantee(mechanism)})
     table = text_of(receipt.to_dict()).partition("Chance with it (at most)")[2]
     rows = re.findall(r"([\d.]+)% ([\d.]+)%", table.partition("Conditions")[0])
@@ -810,7 +789,6 @@ def test_the_success_that_follows_from_a_receipt_is_above_the_curves(mechanism, 
 
 
 def test_the_median_of_more_cells_than_are_sorted_is_that_of_all(tmp_path):
-    """Outliers put all others into one bin, which is counted once more."""
     count = 2**22 + 3
     value = np.random.default_rng(1).permutation(count)
     for outliers in (0, 3):
@@ -851,7 +829,6 @@ def deployment_of(receipt):
 
 
 def test_the_record_has_every_field_that_the_schema_requires(small, tmp_path):
-    """And the command writes it; a hostile name stays text."""
     path = tmp_path / "registry.yaml"
     answered("report", small.folder, "--registry", "--out", path)
     assert path.read_text() == registry_text(small.receipt)
@@ -870,7 +847,6 @@ def test_the_record_has_every_field_that_the_schema_requires(small, tmp_path):
 
 
 def test_what_the_receipt_does_not_know_is_labeled(small):
-    """A declared publisher and the day of the charge are known."""
     receipt = small.receipt
     deployment = deployment_of(receipt)
     for name in ("data_curator", "intended_use", "data_product_region", "publication_date"):
@@ -883,7 +859,6 @@ def test_what_the_receipt_does_not_know_is_labeled(small):
 
 
 def test_the_numbers_of_a_record_follow_from_the_receipt(small, tmp_path):
-    """Rho is rounded up, rows are those of all private tables, and noisy tables alone count."""
     receipt = small.receipt
     rho = deployment_of(receipt)["privacy_loss"]["privacy_parameters"]["rho"]
     assert receipt.guarantee.rho.upper <= rho <= receipt.guarantee.rho.upper * 1.00001

@@ -84,7 +84,6 @@ def dense(sums, values, variances):
 @given(seeds)
 @exactly
 def test_two_passes_are_dense_generalized_least_squares(seed):
-    """Any shape of tree, nodes that were not measured and nodes that are known exactly."""
     rng = np.random.default_rng(seed)
     sizes, parents, leaf, sums = random_tree(rng)
     truth = rng.normal(size=sums[0].shape[1]) * 10
@@ -107,7 +106,6 @@ def test_two_passes_are_dense_generalized_least_squares(seed):
 @given(seeds)
 @exactly
 def test_what_adds_up_already_stays(seed):
-    """Least squares is linear and unbiased, and doing it twice is doing it once."""
     rng = np.random.default_rng(seed)
     sizes, parents, _, sums = random_tree(rng)
     tree = PlaceTree(parents, [10.0 ** rng.uniform(-4, 6, size) for size in sizes], sizes[0])
@@ -127,7 +125,6 @@ def test_what_adds_up_already_stays(seed):
 @given(seeds)
 @exactly
 def test_no_direction_that_adds_up_comes_nearer(seed):
-    """The weighted distance grows along every change of the leaves."""
     rng = np.random.default_rng(seed)
     sizes, parents, _, sums = random_tree(rng)
     variances = [10.0 ** rng.uniform(-2, 2, size) for size in sizes]
@@ -158,7 +155,6 @@ def test_extreme_variances_keep_their_digits(top, below):
 
 
 def test_one_node_and_chains_of_single_children():
-    """One node stays as it is; along a chain all values become their precision's mean."""
     assert PlaceTree([], [4.0]).fit([np.array([7.0])])[0].tolist() == [7.0]
     one = np.zeros(1, np.int64)
     tree = PlaceTree([one, one], [1.0, np.inf, 0.25])
@@ -168,7 +164,6 @@ def test_one_node_and_chains_of_single_children():
 
 
 def test_what_is_known_exactly_is_met_exactly():
-    """To the last bit at the node itself, and in the sums to rounding."""
     above = np.arange(1000) % 7
     tree = PlaceTree([np.zeros(7, np.int64), above], [0.0, 3.0, 5.0])
     rng = np.random.default_rng(1)
@@ -181,7 +176,6 @@ def test_what_is_known_exactly_is_met_exactly():
 
 
 def test_trees_that_are_none_are_refused():
-    """Each refusal names what is wrong."""
     one = np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="one more"):
         PlaceTree([one], [1.0])
@@ -243,7 +237,6 @@ def flat(tables):
 @given(seeds)
 @exactly
 def test_parts_on_trees_are_dense_generalized_least_squares(seed):
-    """Tables by any columns at any levels, whether they make a tree or not."""
     rng = np.random.default_rng(seed)
     margins, matrices, shapes = random_margins(rng)
     values = [rng.normal(size=shape) * 5 for shape in shapes]
@@ -278,7 +271,6 @@ def test_the_nearest_tables_without_a_negative_cell(seed, shift):
 
 
 def test_two_margins_without_their_joint_table():
-    """Races at five states and totals at their counties: neither is a margin of the other."""
     above = np.array([0, 0, 1, 1, 1, 2, 3, 4, 4])
     margins = Margins(
         [Margin(0, frozenset([0]), 2.0), Margin(1, frozenset(), 9.0)], [3], [above], places=5
@@ -302,7 +294,6 @@ def test_two_margins_without_their_joint_table():
 @given(seeds, st.sampled_from([0.0, 0.4, 1e6]))
 @exactly
 def test_rounded_parts_add_up_and_move_by_less_than_one(seed, low):
-    """To totals that are their own sums rounded either way; none falls below 0 that is not."""
     rng = np.random.default_rng(seed)
     parents = rng.integers(0, 4, int(rng.integers(1, 30)))
     parts = rng.uniform(-low / 1e3, low + 3, len(parents))
@@ -318,7 +309,6 @@ def test_rounded_parts_add_up_and_move_by_less_than_one(seed, low):
 
 
 def test_the_largest_remainders_go_up():
-    """Whole numbers stay, and a total below its parts takes from none that is at 0."""
     zeros = np.zeros(4, np.int64)
     parts = np.array([1.5, 0.2, 2.3, 3.0])
     assert rounded_parts(np.array([7]), parts, zeros).tolist() == [2, 0, 2, 3]
@@ -327,7 +317,6 @@ def test_the_largest_remainders_go_up():
 
 
 def test_ties_go_to_no_side_and_are_not_decided_by_rounding():
-    """Errors of the last digits change nothing, and those that go up are spread over all."""
     rng = np.random.default_rng(4)
     zeros = np.zeros(1000, np.int64)
     parts = rng.integers(0, 99, 1000) + 0.3
@@ -347,7 +336,6 @@ def test_ties_go_to_no_side_and_are_not_decided_by_rounding():
 @given(seeds)
 @exactly
 def test_constraints_against_dense_algebra(seed):
-    """Rows that repeat others, and values that are known exactly, included."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 9))
     matrix = rng.integers(-1, 2, (int(rng.integers(0, n + 2)), n)).astype(float)
@@ -383,7 +371,6 @@ def test_an_unmeasured_value_has_the_standard_error_that_the_others_give_it(larg
 
 
 def test_the_iterative_solver_agrees_with_the_tree():
-    """A tree of 1,631 nodes as constraints, too large to be decomposed."""
     rng = np.random.default_rng(8)
     parents = [np.zeros(30, np.int64), rng.permutation(np.arange(1600) % 30)]
     variances = [rng.uniform(1, 9, size) for size in (1, 30, 1600)]
@@ -406,7 +393,6 @@ def test_the_iterative_solver_agrees_with_the_tree():
 
 
 def test_constraints_that_cannot_hold_are_refused():
-    """Contradictions, shapes, and variances that are none."""
     both = np.array([[1.0, 1.0], [1.0, 1.0]])
     with pytest.raises(ValueError, match="contradict"):
         least_squares([0, 0], [1, 1], both, [1, 2])
@@ -473,7 +459,6 @@ def random_pair(rng):
 @given(seeds)
 @exactly
 def test_two_passes_with_matrices_are_dense_generalized_least_squares(seed):
-    """Any two trees and any pairs of levels, with a finest one or without; also the variances."""
     rng = np.random.default_rng(seed)
     first, second, levels, variances = random_pair(rng)
     sums = [np.kron(sums_to(first, a), sums_to(second, b)) for a, b in levels]
@@ -492,7 +477,6 @@ def test_two_passes_with_matrices_are_dense_generalized_least_squares(seed):
 @given(seeds)
 @exactly
 def test_what_noise_is_far_apart_adds_up_all_the_same(seed):
-    """Variances from 1e-60 to 1e30: sums hold, and no variance after is far below its bound."""
     rng = np.random.default_rng(seed)
     first, second = random_chain(rng), random_chain(rng)
     levels = list(itertools.product(range(len(first.sizes)), range(len(second.sizes))))
@@ -510,7 +494,6 @@ def test_what_noise_is_far_apart_adds_up_all_the_same(seed):
 
 
 def test_a_table_of_several_cells_has_noise():
-    """Only a total can be known exactly."""
     with pytest.raises(ValueError, match="must have noise"):
         TreePair(Chain(2), Chain(2), [(0, 0)], [0.0])
 
@@ -603,7 +586,6 @@ def noisy_of(example, rng):
 
 @pytest.mark.parametrize("method", ["least-squares", "nonnegative", "integer"])
 def test_tables_of_a_plan_by_two_trees_add_up_in_whatever_order_their_places_are(method):
-    """Each table is the sums of one table of all cells, and least squares are dense ones."""
     queries = TWO_WAYS[1:]
     if method == "integer":
         queries = (*queries, count("cells", "county x job", by=["sex"]))
@@ -634,7 +616,6 @@ def test_tables_of_a_plan_by_two_trees_add_up_in_whatever_order_their_places_are
 
 
 def test_rows_that_one_tree_drops_set_tables_apart():
-    """Tables by industry count fewer rows than tables by place alone, and need not add up."""
     example = plan(*TWO_WAYS[1:], industry={"unknown": "drop"})
     groups = consistent_tables(example, noisy_of(example, np.random.default_rng(1))).families
     assert [{name for name, _ in group} for group in groups] == [
@@ -644,7 +625,6 @@ def test_rows_that_one_tree_drops_set_tables_apart():
 
 
 def test_three_trees_in_one_family_are_refused():
-    """The error names them, before any data are read."""
     third = {"levels": ["age"], "keys": [["0"], ["1"]], "unknown": "0"}
     example = plan(count("a", "region x sector"), count("b", "age"), third=third)
     with pytest.raises(PlanError, match="place, industry, third"):
@@ -652,7 +632,6 @@ def test_three_trees_in_one_family_are_refused():
 
 
 def test_a_release_by_two_trees_is_verified(tmp_path: Path):
-    """Key columns of both trees are published, and the tables that add up are made again."""
     example = plan(*TWO_WAYS[1:], method="nonnegative")
     rng = np.random.default_rng(2)
     places, jobs = rng.integers(0, len(BRANCHES), 60), rng.integers(0, len(INDUSTRIES), 60)
@@ -763,7 +742,6 @@ def up(plan, values, lower, upper):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_counties_add_up_to_states_and_margins_to_totals(method):
-    """Every sum that can be made two ways is the same both ways: exactly for whole numbers."""
     plan = planned(*CROSSED, zcdp="1/200")
     noisy = released(plan, people(plan, mean=4), Seeded(1))
     product = consistent_tables(plan, noisy, method)
@@ -797,7 +775,6 @@ def test_counties_add_up_to_states_and_margins_to_totals(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_declared_total_is_met_exactly(method):
-    """It is an invariant: named as one, with no error, and everything adds up to it."""
     exact = people(planned(*CROSSED))
     total = int(exact["total", "region", "count"].sum())
     places = [["all", *row] for row in PLACES]
@@ -869,7 +846,6 @@ def test_intervals_cover_where_true_cells_are_small(method):
 
 
 def test_the_nonnegative_tables_are_never_farther_from_the_truth():
-    """In the norm of least squares, release by release, whatever the noise."""
     plan = planned(*CROSSED, zcdp="1/100")
     exact = people(plan, mean=1)
     bits = Seeded(6)
@@ -886,7 +862,6 @@ def test_the_nonnegative_tables_are_never_farther_from_the_truth():
 
 
 def test_the_total_is_at_least_as_exact_as_from_its_best_level():
-    """Its variance is at most that of each table's sum alone."""
     plan = planned(
         query("all", "1/8", at=()),
         *CROSSED[:1],
@@ -901,7 +876,6 @@ def test_the_total_is_at_least_as_exact_as_from_its_best_level():
 
 
 def test_whole_numbers_stay_within_one_of_their_cell_and_keep_sums():
-    """The finest table at each level is its nonnegative version rounded up or down."""
     plan = planned(*CROSSED[:2], query("both", "1/2", by=["race", "sex"]), zcdp="1/50")
     noisy = released(plan, people(plan, mean=3), Seeded(8))
     near = consistent_tables(plan, noisy, "nonnegative")
@@ -915,7 +889,6 @@ def test_whole_numbers_stay_within_one_of_their_cell_and_keep_sums():
 
 
 def test_rows_that_a_column_drops_keep_its_tables_apart():
-    """A race table that leaves rows out does not add up to the total, and is not made to."""
     plan = planned(*CROSSED, unknown="drop")
     product = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
     assert product.families == (
@@ -927,7 +900,6 @@ def test_rows_that_a_column_drops_keep_its_tables_apart():
 
 
 def test_places_that_are_dropped_keep_the_table_of_everything_apart():
-    """The table over everything counts rows of unlisted places, the others do not."""
     queries = (query("all", "1/2", at=()), query("total", "1/2"))
     apart = planned(*queries)
     product = consistent_tables(apart, released(apart, people(apart), Seeded(1)))
@@ -938,7 +910,6 @@ def test_places_that_are_dropped_keep_the_table_of_everything_apart():
 
 
 def test_a_declared_total_counts_dropped_rows_so_that_places_need_not_add_up_to_it():
-    """It goes with the table of everything; forced on the places it would move each of them."""
     levels = {"levels": ["nation", "state"], "keys": [["all", "n0"], ["all", "n1"]]}
 
     def free_errors(unknown):
@@ -963,7 +934,6 @@ def test_a_declared_total_counts_dropped_rows_so_that_places_need_not_add_up_to_
 
 
 def test_a_query_that_keeps_some_rows_only_adds_up_to_itself_alone():
-    """Bounds of a query drop rows that other queries count."""
     plan = planned(
         query("total", "1/2"),
         query("kept", "1/2", by=["race"], groups=1, rows_per_group=1),
@@ -974,7 +944,6 @@ def test_a_query_that_keeps_some_rows_only_adds_up_to_itself_alone():
 
 
 def test_means_take_no_part_and_sums_add_up_among_themselves():
-    """Each table that is left out says why; sums with one clip are a family, counts another."""
     plan = planned(
         query("total", "1/4"),
         query("pay", "1/4", measure="sum", column="pay", clip=[-5, 9]),
@@ -993,7 +962,6 @@ def test_means_take_no_part_and_sums_add_up_among_themselves():
 
 
 def test_a_histogram_adds_up_to_the_count_if_no_row_is_dropped():
-    """If 0 replaces a missing number, every row is in a bin, as it has a key."""
     queries = [
         query("total", "1/2"),
         query("pay", "1/2", at=["county"], measure="histogram", column="pay", edges=[0, 5, 9, 20]),
@@ -1011,7 +979,6 @@ def test_a_histogram_adds_up_to_the_count_if_no_row_is_dropped():
 
 
 def test_a_plan_that_cannot_add_up_is_refused_before_any_data():
-    """Whole numbers need one finest table; declared totals must agree; a method must be one."""
     apart = planned(query("race", "1/2", by=["race"]), query("sex", "1/2", by=["sex"]))
     check_consistency(apart, "nonnegative")
     with pytest.raises(PlanError, match=r"'race\.county' and 'sex\.county'"):
@@ -1049,7 +1016,6 @@ def test_values_that_no_double_can_count_are_left_as_they_are():
 
 @pytest.mark.parametrize("zcdp", ["1e-14", "1e4"])
 def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
-    """Noise of many millions, and noise that is never seen: the tables add up all the same."""
     plan = planned(*CROSSED, zcdp=zcdp)
     exact = people(plan)
     product = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
@@ -1065,7 +1031,6 @@ def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
 
 
 def test_the_same_tables_give_the_same_bytes():
-    """Whatever order they come in: anyone can make them again from what is published."""
     plan = planned(*CROSSED, zcdp="1/100")
     noisy = released(plan, people(plan), Seeded(9))
     backwards = dict(reversed(noisy.items()))
@@ -1079,7 +1044,6 @@ def test_the_same_tables_give_the_same_bytes():
 
 
 def test_a_table_alone_stays_as_it_is():
-    """A single table without levels is its own least squares."""
     plan = planned(query("one", "1", by=["race"], at=()))
     noisy = released(plan, people(plan), Seeded(1))
     product = consistent_tables(plan, noisy)
@@ -1094,7 +1058,6 @@ def test_a_table_alone_stays_as_it_is():
 @pytest.mark.parametrize("narrow", [0.15, 0.12, 0.05])
 @pytest.mark.parametrize("children", [1, 2, 3])
 def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide):
-    """By every outcome of the noise, exactly: 90 of 100, though it is nowhere near normal."""
     variances = [standard_error(Fraction(s).limit_denominator(1000)) ** 2 for s in (narrow, wide)]
     tree = PlaceTree([np.zeros(children, dtype=np.int64)], variances)
     k = np.arange(-4, 5)
@@ -1111,7 +1074,6 @@ def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide)
 
 
 def test_consistent_errors_are_those_that_are_published():
-    """Least and largest standard error after least squares are those of the consistent tables."""
     mixed = Plan.from_dict(tomllib.loads(MIXED))
     by_name = {error.name: error for error in errors(mixed)}
     noisy = {

@@ -85,7 +85,6 @@ def released(method: str, folder: Path) -> ny.Release:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_published_tables_add_up_and_are_verified(method: str, tmp_path: Path) -> None:
-    """Counties add up to states and races to counties, in the plan's units, and all is verified."""
     release = released(method, tmp_path)
     assert {name for name in release.tables if name.startswith("consistent/")} == {
         f"consistent/{name}"
@@ -107,7 +106,6 @@ def test_published_tables_add_up_and_are_verified(method: str, tmp_path: Path) -
 
 
 def test_an_edited_table_that_adds_up_is_found(tmp_path: Path) -> None:
-    """A cell that does not follow from the noisy tables is found, its digest corrected or not."""
     released("least-squares", tmp_path)
     path = tmp_path / "out" / "tables" / "consistent" / "total.state.parquet"
     table = pq.read_table(path)
@@ -131,7 +129,6 @@ def test_an_edited_table_that_adds_up_is_found(tmp_path: Path) -> None:
 
 
 def test_what_the_receipt_says_of_adding_up_is_checked(tmp_path: Path) -> None:
-    """A table said to have taken no part, or a missing statement, is found."""
     released("integer", tmp_path)
     receipt = tmp_path / "out" / "receipt.json"
     content = json.loads(receipt.read_text())
@@ -144,7 +141,6 @@ def test_what_the_receipt_says_of_adding_up_is_checked(tmp_path: Path) -> None:
 
 
 def test_what_cannot_add_up_is_refused_before_the_charge(tmp_path: Path) -> None:
-    """Whole numbers without a finest table, and no counts at all, are refused; nothing is spent."""
     ledger = ny.Ledger(str(tmp_path / "ledger.db"))
     ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
     age = {"name": "age", "measure": "mean", "column": "age", "clip": [0, 100], "share": 1}

@@ -103,7 +103,6 @@ def test_each_value_is_in_the_cell_of_the_least_candidate_that_holds_it(signed):
 @settings(max_examples=100)
 @given(st.lists(st.integers(-(10**9), 10**9), min_size=13, max_size=13), st.booleans())
 def test_every_noisy_histogram_leads_to_a_candidate(counts, signed):
-    """Negative counts too; the next smaller candidate leaves too much outside."""
     search = ClipSearch("h", Fraction(1, 10), Fraction(1, 100), signed, 6)
     counts = counts if signed else counts[:7]
     _, high = chosen_clip(search, counts, Fraction(50))
@@ -327,7 +326,6 @@ def test_a_release_has_its_bounds_and_verifies_and_a_changed_bound_fails(rows, t
     "rows", [[], [(None, "f", 5)] * 3, [(1, None, 2**62), (1, "f", -(2**63)), (2, "f", None)]]
 )
 def test_no_data_raise(rows, tmp_path):
-    """No rows, no values, no ids, and values beyond every candidate; the bounds are candidates."""
     release = released(tmp_path, a_plan("discover-signed", "discover"), people(rows))
     assert [part.bounds for part in release.receipt.clips] == ["rows", "sum", "mean"]
     plan = a_plan("discover-signed", "discover")
@@ -351,7 +349,6 @@ def test_a_plan_with_bounds_to_discover_reads_back_with_the_same_hash():
 
 
 def test_a_search_is_explained_beside_a_declared_total():
-    """A declared total has no noise, and the notes on a search of the same plan leave it out."""
     total, pay = ny.query.count(name="n", public={"all": 100}), ny.query.sum("pay", clip="discover")
     unit = ny.Unit("person", neighboring="replace-one", rows=1)
     terms = {"name": "a", "dataset": "a@1", "table": "t", "noise": "rounded-gaussian"}

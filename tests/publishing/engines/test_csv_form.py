@@ -97,7 +97,6 @@ def test_a_source_that_cannot_be_read_line_by_line_is_refused_with_what_can(sour
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_an_encoding_has_line_ends_delimiters_and_quotes_as_single_bytes_and_nowhere_else(encoding):
-    """Each byte below 128 is its ASCII character; no other character has such a byte."""
     assert bytes(range(128)).decode(encoding) == "".join(map(chr, range(128)))
     for code in range(128, 0x110000 if encoding == "utf-8" else 0x10000):
         try:
@@ -147,7 +146,6 @@ def test_the_names_of_columns_are_decoded_too(tmp_path):
 @settings(max_examples=examples(200))
 @given(st.lists(LINES, max_size=8), st.sampled_from(DELIMITERS), st.integers(1, 3))
 def test_each_line_is_read_alone_whatever_the_delimiter(tmp_path_factory, some, mark, width):
-    """The same lines with commas in place of the mark, and the mark in place of commas."""
     folder = tmp_path_factory.mktemp("data")
     header = b",".join([b"x", b"y", b"z"][:width])
     content = b"\n".join([header, *some])
@@ -167,7 +165,6 @@ QUOTED = ['"a",1', '"a""b",1', '"",1', '"a,b",1', '"a"b,1', 'a"b",1', '"ab"c,1',
 
 @pytest.mark.parametrize("line", QUOTED)
 def test_a_line_with_quotes_is_a_row_where_it_is_one_by_itself(line):
-    """Nothing stands beside the quotes of a value: the pattern of one line is the judge."""
     alone = lines.split(line.encode(), ",")
     block = lines.parsed(f"{line}\nx,y\n".encode(), 2, [0, 1], ",")
     read = [block.values(i).to_pylist() for i in (0, 1)]
@@ -271,7 +268,6 @@ def test_a_compressed_file_is_counted_as_the_file_itself(tmp_path):
 
 
 def test_a_plan_without_a_source_reads_the_form_from_the_name(tmp_path):
-    """.tsv has tabs, .gz is compressed; a declared form holds for every name."""
     tabs = CONTENT.replace(b",", b"\t")
     files = {"a.tsv": tabs, "b.TSV.GZ": gzip.compress(tabs), "c.csv.gz": gzip.compress(CONTENT)}
     for name, content in files.items():
@@ -304,7 +300,6 @@ def test_a_file_that_is_cut_off_anywhere_is_refused_before_anything_is_spent(tmp
 @settings(max_examples=examples(600))
 @given(st.data())
 def test_a_damaged_file_that_is_not_refused_at_first_can_be_read_to_its_end(tmp_path_factory, data):
-    """Whatever bit is wrong: what the rehearsal lets through, no later reading fails on."""
     packed = bytearray(gzip.compress(CONTENT, mtime=0))
     place = data.draw(st.integers(0, len(packed) - 1) | st.integers(0, 20))
     packed[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -330,7 +325,6 @@ def test_no_content_of_a_whole_compressed_file_makes_a_run_fail(tmp_path_factory
 def test_a_file_that_is_damaged_after_the_charge_fails_without_a_word_on_its_content(
     tmp_path, monkeypatch
 ):
-    """The charge stands, as where a file is gone by then; nothing that is raised shows a value."""
     plan, path = formed(compression="gzip"), tmp_path / "people.csv.gz"
     packed = gzip.compress(f"id,race\n1,{SECRET}\n".encode() + CONTENT[8:])
     path.write_bytes(packed)
@@ -348,7 +342,6 @@ def test_a_file_that_is_damaged_after_the_charge_fails_without_a_word_on_its_con
 
 
 def test_memory_does_not_grow_with_what_a_block_of_a_compressed_file_unpacks_to(monkeypatch):
-    """A long run of one byte unpacks a thousandfold; it is read in blocks all the same."""
     sizes = []
     file = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(b"x" * 10_000_000)))
     read = file.read

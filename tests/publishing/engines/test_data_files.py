@@ -71,7 +71,6 @@ def test_the_schema_is_that_of_the_file_that_is_named(engine, tmp_path):
 
 
 def test_a_name_that_duckdb_cannot_be_given_is_refused(tmp_path):
-    """A backslash beside a wildcard: there DuckDB has no way to say which is meant."""
     path = people(tmp_path / "a\\[1].parquet", 1)
     with pytest.raises(DataError, match="rename the file"):
         open_table(path, rows=False)
@@ -173,7 +172,6 @@ KINDS = {
 def test_a_pipe_a_socket_or_a_device_is_refused_at_once_and_nothing_is_charged(
     tmp_path, monkeypatch, kind, suffix
 ):
-    """By its path, in a list, by a pattern, or in a folder: no one waits for a writer."""
     monkeypatch.chdir(tmp_path)  # the address of a socket is short
     folder = tmp_path / "people"
     people(folder / "a.parquet", 1)
@@ -227,7 +225,6 @@ def test_a_parquet_file_that_is_cut_off_is_refused_by_name(engine, tmp_path):
 
 
 def test_names_that_stand_for_two_columns_are_refused(engine, tmp_path):
-    """Twice the same name, or two in a file that differ in case: which is meant is not known."""
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["x", "x", "sex"])
     path = tmp_path / "a.parquet"
     pq.write_table(twice, path)
@@ -252,7 +249,6 @@ def test_a_rehearsal_on_the_engine_reads_no_row(engine, tmp_path):
 
 
 def test_a_missing_extra_names_itself():
-    """Without PySpark everything else works, and engine = 'spark' says what to install."""
     code = (
         "import sys; sys.modules['pyspark'] = None\n"
         "import importlib.util as u; find = u.find_spec\n"
@@ -307,7 +303,6 @@ print(said)
 
 
 def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
-    """In its own process: a Java that is too old is told from the error, which is ours."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'UnsupportedClassVersionError: too old' >&2\nexit 1\n")
@@ -329,7 +324,6 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
 
 
 def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):
-    """DuckDB reads it by its name; Spark leaves out names with '_' or '.' in front, silently."""
     for name in ("_a.parquet", ".a.parquet"):
         path = write(tmp_path / name, sex=[1])
         if engine == "spark":

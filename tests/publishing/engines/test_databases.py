@@ -248,14 +248,12 @@ def right():
     ],
 )  # fmt: skip
 def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, request, tmp_path):
-    """NULL, NaN, infinities, -0, big numbers, odd text, and collations change no cell."""
     source = source_of(kind, request, tmp_path)
     result = counted(a_plan(bounded), as_source(source))
     assert result == right[bounded]
 
 
 def test_expressions_on_a_server_give_what_plain_python_gives(server):
-    """Each rule of [derive], [lookup], and where, on texts and on typed columns."""
     rows = TABLE_OF_TEXTS.to_pylist()
     texts = [row for row in rows if "\0" not in f"{row['s']}{row['k']}"]  # no text of a server
     typed = TYPED.to_pylist()
@@ -282,7 +280,6 @@ def test_expressions_on_a_server_give_what_plain_python_gives(server):
 
 
 def test_timestamps_on_a_server_have_the_days_and_hours_of_python(server):
-    """With a zone and without, of all centuries; infinity and other calendars' days are missing."""
     seconds = [s for s in SECONDS if s is not None and FIRST + 10**5 < s < LAST - 10**5]
     owner = at(server, user="neyman").partition("&table=")[0]
     for name, kind, zone in (
@@ -338,7 +335,6 @@ def _decoded(value):
 
 
 def test_keys_of_types_that_only_a_server_has_are_their_values(server):
-    """character(n) without its padding, numeric without a scale as its number."""
     columns = {"code": {"keys": ["1", "x", "1e0"]}, "free": {"keys": [0, 1]}}
     query = [{"name": n, "measure": "count", "by": [n], "share": "1/3"} for n in columns]
     columns["cents"] = {"decimals": 2}
@@ -362,7 +358,6 @@ def test_keys_of_types_that_only_a_server_has_are_their_values(server):
 
 
 def test_the_check_of_the_data_reads_a_server_and_a_file_alike(server, tmp_path):
-    """`neyman data check` needs no right to write, and gives the same numbers."""
     answers = []
     for source in (at(server), in_parquet(tmp_path)):
         check = ny.check_data(a_plan(), source)
@@ -399,7 +394,6 @@ def spent(ledger):
 def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
     server, ledger, tmp_path, capfd, caplog
 ):
-    """The role has SELECT on the table and no other right, and logs in with a password."""
     caplog.set_level("DEBUG")
     password = "se@cret/1"
     with psycopg.connect(server.url(), autocommit=True) as connection:
@@ -441,7 +435,6 @@ def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
     ],
 )
 def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_path, change, words):
-    """No server, no role, no table, no right, and a URL that cannot be read."""
     with psycopg.connect(at(server, user="neyman").partition("&table=")[0]) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS hospital.closed (s text)")
     with pytest.raises(DataError, match=words):
@@ -453,7 +446,6 @@ def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_pa
 def test_a_type_that_has_changed_is_refused_and_cannot_change_during_a_run(
     server, ledger, tmp_path
 ):
-    """The types are looked at in the transaction that counts, which locks them."""
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("CREATE TABLE hospital.visits (s text)")
@@ -476,7 +468,6 @@ def test_a_type_that_has_changed_is_refused_and_cannot_change_during_a_run(
 
 
 def test_all_queries_of_a_run_see_the_same_rows(server):
-    """Rows that come while a run counts are in none of its tables."""
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("CREATE TABLE hospital.beds (s text)")
@@ -500,7 +491,6 @@ def test_all_queries_of_a_run_see_the_same_rows(server):
 def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
     end, words, server, ledger, tmp_path
 ):
-    """Reading had begun, so the charge stands, and the same plan is refused until it is told."""
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute(
@@ -544,7 +534,6 @@ def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
 
 
 def test_an_ibis_table_of_a_server_is_counted_on_a_connection_of_its_own(server):
-    """The caller's filter is a part of the query, and a table in memory is refused."""
     backend = ibis.postgres.connect(
         host=str(server.folder), user="reader", database="clinic", schema="hospital"
     )
@@ -572,7 +561,6 @@ def test_an_ibis_table_of_a_server_is_counted_on_a_connection_of_its_own(server)
     ],
 )
 def test_a_file_without_the_table_is_refused(url, words, tmp_path):
-    """The words are about what is wrong: the file, the table, or a view that fails."""
     in_duckdb(tmp_path), in_sqlite(tmp_path)
     with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
         connection.execute("CREATE TABLE old (gone INTEGER); CREATE VIEW broken AS FROM old")
@@ -591,7 +579,6 @@ DUCKDB_TYPES = [
 
 @pytest.mark.parametrize("kind", DUCKDB_TYPES)
 def test_a_column_of_any_type_may_stand_unused_in_a_duckdb_file(kind, tmp_path):
-    """Nothing is downloaded for it either, and a first look at the table shows its name."""
     path = tmp_path / "people.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute(f'CREATE TABLE people (g VARCHAR, "odd one" {kind})')
@@ -605,7 +592,6 @@ def test_a_column_of_any_type_may_stand_unused_in_a_duckdb_file(kind, tmp_path):
 
 
 def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, tmp_path):
-    """Both on one server count there; people of a server join events of a file here."""
     owner = at(server, user="neyman").partition("&table=")[0]
     plan = ny.Plan.from_dict(JOINED)
     pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
@@ -630,8 +616,6 @@ def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, t
 
 
 def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, tmp_path):
-    """Row-level security filters without a word: the server refuses, before the charge."""
-
     def clinic(**given):
         return server.url(**given).replace("/postgres?", "/clinic?")
 
@@ -665,7 +649,6 @@ def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, t
 
 
 def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
-    """A name without a schema is in the schema public, whatever the search path of the role."""
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("ALTER ROLE reader SET search_path = hospital")
@@ -742,7 +725,6 @@ def trap(server):
 
 @pytest.mark.parametrize("column", ["mood", "word", "span", "of_mood", "list"])
 def test_no_code_of_the_owner_of_a_type_runs(server, trap, ledger, tmp_path, column):
-    """A type that is not built in is refused before the charge, and a cast of it never runs."""
     query = [{"name": "s", "measure": "count", "by": [column], "share": 1}]
     plan = small(query, {column: {"keys": ["a"]}})
     url = at(server, "trap.people")
@@ -756,7 +738,6 @@ def test_no_code_of_the_owner_of_a_type_runs(server, trap, ledger, tmp_path, col
 
 
 def test_a_domain_of_a_built_in_type_is_read_and_its_check_and_operators_do_not_run(server, trap):
-    """A check is of what is stored, and an operator of a domain is not in the search path."""
     for statement in (
         "CREATE DOMAIN trap.whole AS bigint",
         "CREATE DOMAIN trap.word AS varchar",
@@ -797,7 +778,6 @@ def test_a_domain_of_a_built_in_type_is_read_and_its_check_and_operators_do_not_
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb", "sqlite"])
 def test_a_first_plan_of_an_address_is_valid_and_runs_on_it(kind, request, tmp_path, monkeypatch):
-    """It has the table's name and each column; the password comes from a file, as for a run."""
     monkeypatch.chdir(tmp_path)
     if kind == "postgresql":
         server = request.getfixturevalue("server")
@@ -842,7 +822,6 @@ def _without_sentinel(server):
     ],
 )
 def test_an_address_that_will_not_do_is_refused_without_its_password(address, tmp_path):
-    """By a run and by `plan init`; an address that is shown is shown as it was written."""
     said = []
     with pytest.raises(DataError) as error:
         ny.check_data(small(), address)

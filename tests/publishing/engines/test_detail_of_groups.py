@@ -81,7 +81,6 @@ def _fits(away, shift) -> bool:
 def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reached(
     neighboring, groups, cells, rows, most_groups, in_a_group
 ):
-    """Over all kept rows of a unit before and after, in plain Python, and all levels of groups."""
     every = list(itertools.product(range(groups), range(cells)))
     bounds = {"groups": most_groups, "rows_per_group": in_a_group}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -255,7 +254,6 @@ REPLACED = [([("x", *F)], [("y", *F)]), ([("x", *F)], [("x", *M)]), ([("z", *F)]
 
 @pytest.mark.parametrize("neighboring", RELATIONS)
 def test_first_counts_and_the_tables_that_follow_have_the_claimed_curve(neighboring):
-    """By exact whole numbers over small datasets, in both orders; and the claim is reached."""
     query = ny.query.count(**DETAIL, first_share="1/2")
     plan = a_plan(neighboring, queries=[query], budget="2")
     pairs = [([], row) for row in REMOVED] if neighboring == "add-remove" else REPLACED
@@ -272,7 +270,6 @@ def test_first_counts_and_the_tables_that_follow_have_the_claimed_curve(neighbor
 
 
 def test_a_unit_of_two_rows_moves_both_stages_in_all_of_its_groups():
-    """It leaves two groups and enters two, or is removed from two; one row in a group."""
     query = ny.query.count(
         by="k", detail=[[], ["sex"]], thresholds=[2], rows_per_group=1, first_share="1/2"
     )
@@ -296,7 +293,6 @@ def test_a_unit_of_two_rows_moves_both_stages_in_all_of_its_groups():
 
 
 def test_a_plan_charges_one_second_stage_and_keeps_its_hash():
-    """The shares of both stages sum to that of the query; its canonical form is the same plan."""
     plan = a_plan(
         queries=[ny.query.count(**DETAIL, first_share="1/4", share=3), ny.query.count(name="n")]
     )
@@ -310,7 +306,6 @@ def test_a_plan_charges_one_second_stage_and_keeps_its_hash():
 
 
 def test_an_attribute_of_the_detail_moves_the_second_stage_alone():
-    """Under both relations; one of the groups moves both stages."""
     for neighboring in RELATIONS:
         plan = a_plan(neighboring)
         noise = {e.query: s for e, s in plan.calibrated()}
@@ -319,7 +314,6 @@ def test_an_attribute_of_the_detail_moves_the_second_stage_alone():
 
 
 def test_disjoint_queries_with_detail_are_charged_for_the_worst():
-    """A partition has a table of first counts and one of the second stage for each key."""
     query = ny.query.count(
         partition="k", detail=[[], ["sex"]], thresholds=[5], at=["state"], name="part"
     )
@@ -356,7 +350,6 @@ def test_disjoint_queries_with_detail_are_charged_for_the_worst():
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(change, words):
-    """Every message names the field; a good name is not a problem."""
     columns = {**COLUMNS, "word": {"discover": True}} | {
         name: ny.keys(["a"]) for name in ("first_count", "below", "total")
     }
@@ -391,7 +384,6 @@ def test_what_is_not_supported_is_refused_by_name(change, words):
     ],
 )  # fmt: skip
 def test_what_does_not_go_with_detail_is_refused_by_name(more, words):
-    """Before any data."""
     fields: dict[str, Any] = {"queries": [ny.query.count(**DETAIL)], **more}
     unit = fields.pop("unit", ny.Unit("p", neighboring="replace-one", rows=1))
     with pytest.raises(PlanError) as error:
@@ -492,7 +484,6 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
 
 
 def test_no_data_and_values_without_keys_give_tables_of_totals(tmp_path):
-    """Nothing in the data raises; every group is below the thresholds but for its noise."""
     empty = pa.table({name: pa.array([], pa.string()) for name in ("k", "sex", "age")})
     odd = pa.table({"k": [None, "w", "x"], "sex": [None, "f", "?"], "age": ["1", "é", None]})
     for number, data in enumerate((empty, odd)):
@@ -503,7 +494,6 @@ def test_no_data_and_values_without_keys_give_tables_of_totals(tmp_path):
 
 
 def test_a_changed_level_or_first_count_fails_the_verification(tmp_path):
-    """The level of a group must follow from the published first count and the threshold."""
     data = pa.table({"k": ["x"] * 9, "sex": ["f"] * 9, "age": [1] * 9})
     release = released(tmp_path, a_plan(**SURE), data)
     folder = release.folder
@@ -539,7 +529,6 @@ def test_a_changed_level_or_first_count_fails_the_verification(tmp_path):
 
 
 def test_a_session_answers_a_query_with_detail():
-    """Both tables are in the answer, for one charge."""
     data = pa.table({"k": ["x"] * 9, "sex": ["f"] * 9, "age": [1] * 9})
     session = ny.Session(
         data, ledger=ny.throwaway("3000"), dataset="d@1", columns=COLUMNS,
@@ -552,7 +541,6 @@ def test_a_session_answers_a_query_with_detail():
 
 
 def test_dropped_rows_are_counted_for_groups():
-    """A row without a key of the detail still counts for its group."""
     data = pa.table({"k": ["x", "x", "w"], "sex": ["f", "?", "f"], "age": [1, 1, 1]})
     (rows,) = ny.check_data(a_plan(), data).queries
     assert (rows.query, rows.taken, rows.unknown, rows.counted) == ("count", 3, 1, 2)
@@ -561,7 +549,6 @@ def test_dropped_rows_are_counted_for_groups():
 
 
 def test_plan_check_says_how_a_first_count_decides(tmp_path):
-    """In words and as JSON; the margin is that of the first count."""
     plan = a_plan()
     toml = tmp_path / "plan.toml"
     toml.write_text(tomlkit.dumps(plan.canonical()))

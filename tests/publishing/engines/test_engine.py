@@ -125,14 +125,12 @@ def small_plan(query=ONE, columns=None, delta=None, **unit) -> Plan:
 
 @on_each(st.binary(max_size=60), st.binary(max_size=40), examples=25)
 def test_no_bytes_in_a_csv_file_stop_the_release_or_lose_its_good_lines(engine, folders, a, b):
-    """Lines that are no records cost themselves only."""
     path = folders.mktemp("data") / "people.csv"
     path.write_bytes(b"x,sex\n1,0\n" + a.replace(b'"', b"'") + b"\n2,0\n" + b)
     assert counted(small_plan(), path, engine)["q", "all", "count"][0] >= 2
 
 
 def test_a_stray_quote_costs_its_own_line_only(engine, tmp_path):
-    """A quote that is never closed does not swallow the lines after it."""
     path = tmp_path / "people.csv"
     path.write_text('x,sex\n1,0\n"1,0\n' + "2,0\n" * 3)
     assert counted(small_plan(), path, engine)["q", "all", "count"] == [4, 0, 0]
@@ -169,7 +167,6 @@ def test_integer_keys_are_found_in_columns_of_any_type_that_can_hold_them(
 
 
 def test_dates_are_keys_by_their_digits(engine, tmp_path):
-    """A date is YYYY-MM-DD, also before the Gregorian calendar; years of other length are none."""
     keys = ["2020-02-29", "1500-02-28", "0001-01-01", "9999-12-31", "1969-12-31"]
     days = [*map(date.fromisoformat, keys), date(1582, 10, 10), None]
     far = pa.array([date.max.toordinal(), 10**6 * 4], pa.int32()).cast(pa.date32())
@@ -272,7 +269,6 @@ def test_data_of_the_wrong_form_are_refused_with_the_column(engine, tmp_path):
 
 
 def test_a_unit_that_is_named_by_floats_is_refused():
-    """Two ids of 17 digits could be one float."""
     plan = small_plan(rows=2, id="id")
     with pytest.raises(DataError, match="'id' has type float64"):
         check_schema(plan, open_table(pa.table({"id": [1.5], "sex": [1]}), rows=False))

@@ -194,7 +194,6 @@ def test_progress_ends_at_1_if_one_aggregation_serves_several_levels():
 
 
 def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tmp_path):
-    """2 million rows are ranked in 200 MB."""
     rng = np.random.default_rng(2)
     ids = rng.integers(0, 10**6, 2 * 10**6)
     source = pa.table({"id": ids, "sex": rng.integers(0, 2, 2 * 10**6)})
@@ -211,7 +210,6 @@ def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tm
 
 
 def test_an_interrupted_query_ends_and_what_interrupts_it_is_raised():
-    """What is raised where progress is told stops the query, which alone would take hours."""
     connection = duckdb.connect()
     connection.execute("SET enable_progress_bar = true")
     connection.execute("SET enable_progress_bar_print = false")
@@ -311,7 +309,6 @@ def test_rows_with_unknown_keys_are_chosen_alike(engine):
 
 
 def test_keys_that_are_missing_or_no_text_are_not_found(engine, tmp_path):
-    """NULL, empty text, and bytes that are not UTF-8 are no keys; numbers are their digits."""
     raw = pa.array([b"\xff", "é".encode(), b"", None], pa.binary())
     words = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     query = a_search(by=["w"], at=[])

@@ -334,7 +334,6 @@ def test_a_plan_of_several_tables_is_its_canonical_form_and_one_without_is_as_be
 
 
 def test_each_table_has_the_shifts_of_its_own_bound_and_they_are_charged_together():
-    """Three rows of a person move a count of events by 3, and one row moves one of people by 1."""
     plan = Plan.from_dict(DOCUMENT)
     assert [entry.shifts for entry in plan.entries()] == [((3,),), ((1,),)]
     spent = [Fraction(e.squared) / (2 * sigma) for e, sigma in plan.calibrated()]
@@ -348,7 +347,6 @@ def test_each_table_has_the_shifts_of_its_own_bound_and_they_are_charged_togethe
 
 
 def test_tables_of_two_private_tables_do_not_add_up(tmp_path):
-    """Counts of events and of people have one form, and other sums; noise is 0 at this budget."""
     plan = Plan.from_dict(changed(consistency={"method": "least-squares"}, budget={"zcdp": 1000}))
     done = release(plan, data(), a_ledger(tmp_path / "ledger.db", 1000), tmp_path / "out")
     for name, right in (("events", [2, 0]), ("people", [1, 1])):
@@ -412,7 +410,6 @@ def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> d
 
 
 def test_a_table_may_be_on_the_other_connection_or_in_a_file(engine, tmp_path):
-    """Parquet, CSV, a frame, and a table of the caller's connection give the same numbers."""
     plan = Plan.from_dict(DOCUMENT)
     pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
     pq.write_table(pa.table(PEOPLE), tmp_path / "people.parquet")
@@ -435,8 +432,6 @@ def test_a_table_may_be_on_the_other_connection_or_in_a_file(engine, tmp_path):
 
 
 def test_text_that_is_no_utf8_is_joined_by_its_bytes():
-    """Such a text names its unit, and is not a key."""
-
     def texts(*values):
         return pa.array(values, pa.binary()).view(pa.string())
 
@@ -448,7 +443,6 @@ def test_text_that_is_no_utf8_is_joined_by_its_bytes():
 
 
 def test_the_least_row_does_not_depend_on_the_order_of_rows(engine):
-    """Every order of one person's rows gives what plain Python gives."""
     draw = random.Random(3)
     document = changed(
         tables={"people": {"id": "id", "join": ["height", "born", "sex"], "duplicates": "least"}}
@@ -602,7 +596,6 @@ def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
 
 
 def test_data_that_differ_in_one_unit_give_tables_that_differ_as_declared(engine, attempts, size):
-    """Whole datasets: four units, of which one comes, goes, or changes in all tables at once."""
     draw = random.Random(2 + (engine == "spark"))
     for number in range(PLANS or max(1, FEW[engine] * size // 2)):
         document = a_document(draw, "replace-one")

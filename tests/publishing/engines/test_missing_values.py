@@ -63,7 +63,6 @@ def exact_integers(query):
 
 
 def test_each_measure_of_integers_is_that_of_sql():
-    """AVG, COUNT, SUM and VAR_POP of the clipped column, by DuckDB's own SQL on the same table."""
     connection = duckdb.connect()
     connection.register("data", TABLE)
 
@@ -99,7 +98,6 @@ def test_each_measure_of_integers_is_that_of_sql():
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_engines_count_rows_without_a_number_as_plain_python_does(engine, rows):
-    """With units of several rows and a query's own bounds too."""
     queries = [
         {**query, "by": ["g"], **bound}
         for query, bound in itertools.product(QUERIES, ({}, {"rows_per_group": 1, "groups": 1}))
@@ -133,7 +131,6 @@ def tables_of(plan, records):
 
 @pytest.mark.parametrize("by", [[], ["g"]], ids=["one cell", "two cells"])
 def test_no_neighbor_is_further_apart_than_declared_and_some_is_as_far(by):
-    """All pairs of 36 records, 12 in `make test`, and each against none; some without numbers."""
     queries = [{**query, "by": by} for query in QUERIES if query["name"] != "derived"]
     nothing, *versions = tables_of(a_plan(queries), [[], *([kind] for kind in KINDS)])
     for neighboring in ("replace-one", "add-remove"):
@@ -157,7 +154,6 @@ def test_no_neighbor_is_further_apart_than_declared_and_some_is_as_far(by):
 
 
 def test_a_record_that_differs_in_one_attribute_moves_no_table_further_than_declared():
-    """All pairs of records that differ in x, y, or g alone, against `Plan.concerning`."""
     queries = [{**query, "by": ["g"]} for query in QUERIES if query["name"] != "derived"]
     plan = a_plan(queries)
     versions = tables_of(plan, [[kind] for kind in KINDS])
@@ -179,7 +175,6 @@ def test_a_record_that_differs_in_one_attribute_moves_no_table_further_than_decl
 
 
 def test_a_mean_of_no_number_is_charged_like_any_other_mean():
-    """`unknown` changes the statistic and not the charge: the shifts and the noise are the same."""
     for neighboring in ("replace-one", "add-remove"):
         skips = a_plan(neighboring=neighboring)
         replaces = a_plan(
@@ -199,7 +194,6 @@ def test_a_mean_of_no_number_is_charged_like_any_other_mean():
     [({}, "drop", 27), ({"unknown": "drop"}, "drop", 27), ({"unknown": 0}, 0, 36)],
 )
 def test_a_missing_number_drops_the_row_unless_a_number_replaces_it(given, replacement, rows):
-    """The canonical plan states which of the two a column does."""
     plan = a_plan(columns={**COLUMNS, "x": {"integer": True, **given}})
     assert plan.canonical()["schema"] == 2
     assert plan.canonical()["columns"]["x"] == {"integer": True, "unknown": replacement}

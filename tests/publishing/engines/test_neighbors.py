@@ -163,7 +163,6 @@ def test_no_pair_of_neighboring_tables_is_further_apart_than_declared(where):
 
 
 def test_a_unit_of_several_rows_is_bounded_after_the_filter():
-    """At most 2 rows per unit that the filter takes, of up to 3; all pairs of units are tried."""
     kinds = [PEOPLE[i] for i in ((2, 12) if is_small() else (2, 6, 12))]
     units = [
         [{"id": "u", **kind} for kind in chosen]
@@ -211,7 +210,6 @@ def test_an_attribute_moves_no_table_further_than_its_scenario_says():
 
 
 def test_a_filtered_total_is_not_public():
-    """Under replace-one the total of all rows stays, and that of a filter's rows does not."""
     total = {"name": "total", "measure": "count", "public": {"all": 3}}
     more = {"name": "sex", "measure": "count", "by": ["band"]}
     queries = [total, more]
@@ -360,7 +358,6 @@ def differences(table, same):
 
 
 def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(grid_tables, attempts):
-    """For random plans: equal maximal shifts; refused are tables that no such pair moves."""
     draw, checked, plans = random.Random(5), 0, 12 if is_small() else 30
     for _ in range(plans):
         chosen = draw.sample(ASKED, draw.randint(1, 4))

@@ -420,7 +420,6 @@ def times_agree(table, source, zone=None, engine="duckdb"):
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "America/New_York"])
 def test_timestamps_of_each_unit_have_the_days_and_hours_of_python(unit, zone, tmp_path):
-    """In memory, in Parquet, in pandas, in polars, and in a DuckDB file; and what no day has."""
     # Python has no date for an instant of another zone's years 1 and 9999.
     inside = [s for s in SECONDS if s is None or FIRST + 10**5 < s < LAST - 10**5]
     table = timed(unit, zone and "Asia/Tokyo", SECONDS if zone is None else inside)
@@ -486,7 +485,6 @@ def written(table):
 
 
 def test_texts_with_an_offset_have_the_days_and_hours_of_their_instants(tmp_path):
-    """In memory, CSV, SQLite, and a DuckDB file, as timestamps with a time zone have."""
     seconds = [s for s in SECONDS if s is None or FIRST + 2 * 10**5 < s < LAST - 2 * 10**5]
     table = timed("us", "UTC", seconds)
     frame = written(table).to_pandas()
@@ -502,7 +500,6 @@ def test_texts_with_an_offset_have_the_days_and_hours_of_their_instants(tmp_path
 
 
 def test_texts_without_an_offset_are_read_as_written_beside_a_zone():
-    """And a text that is no day, or whose local day is in no year from 1 to 9999, is missing."""
     texts = ["2024-01-31", "2024-01-31 23:30", "2024-01-31T23:30Z", "2024-01-31T23:30+09:00"]
     texts += ["0001-01-01T00:00Z", "9999-12-31T23:00-05:00", "2023-02-29T10:00Z", "x", None, ""]
     table = pa.table({"d": texts, "k": ["x"] * len(texts)})
@@ -547,7 +544,6 @@ def test_texts_have_hours_where_their_times_are_valid():
 
 
 def test_a_range_of_days_counts_timestamps_by_their_days():
-    """With and without a zone; pandas says how many rows a day has."""
     days = {"from": "2024-03-09", "to": "2024-03-11"}
     begin = dt.datetime(2024, 3, 9, tzinfo=dt.UTC)
     times = [begin + dt.timedelta(minutes=17 * i) for i in range(400)]
@@ -604,7 +600,6 @@ def test_what_a_timestamp_cannot_be_is_refused_by_its_type(table, sections, reas
 
 @pytest.mark.parametrize("table", [TYPED, UNZONED])
 def test_a_key_that_is_no_day_may_stand_for_the_unlisted_days_alone(table):
-    """In a column and in a level: any other such key would be charged for, and match nothing."""
     keys, level = ["2024-01-31", "other"], {"place": {"levels": ["d"]}}
     for unknown in ("other", "drop"):
         own = {"d": {"keys": keys, "unknown": unknown}}
@@ -759,7 +754,6 @@ def refused(text):
 @settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 @given(st.lists(expressions("boolean", 3), min_size=3, max_size=6), expressions("number", 2))
 def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
-    """What the language takes gives plain Python's answer on hostile rows, and words."""
     derive = {}
     for i, text in enumerate([*texts, f"clip({number}, -900, 900) == 1"]):
         refusal = refused(text)
@@ -807,7 +801,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", ["n > 3 # a\n", "n > 3\nand n < 5 # a", "n > 3 and s != '#\nx'"])
 def test_a_comment_at_the_end_of_an_expression_hides_nothing(text):
-    """Lines are joined, and a number sign in quotes is no comment."""
     assert a_plan(where=text).rows.where is not None
 
 
@@ -885,7 +878,6 @@ def test_a_wrong_section_is_refused(sections, reason):
 
 
 def test_a_derived_column_can_have_the_name_of_a_function_or_of_a_text_that_it_reads():
-    """Only a column that it names is read: a function and a text are none."""
     derive = {
         "lower": {"map": "lower(s)", "to": {"x": "y"}},
         "x": {"case": [["s == 'x'", "y"]]},
@@ -922,7 +914,6 @@ def random_expression(rng, kind, depth):
 
 
 def test_the_words_of_an_expression_group_its_parts_as_the_expression_does():
-    """Words with the usual order of operations have the value of the expression."""
     rng = random.Random(1)
     values = [
         {"a": a, "b": b, "m": m, "n": n}
@@ -952,7 +943,6 @@ def operators(selected, expression):
 
 
 def test_the_engine_computes_the_costliest_expression_in_as_many_steps_as_are_counted():
-    """The bound on steps keeps an expression from being slow."""
     text, longer = "", "n == 0"
     while (refusal := refused(longer)) is None:
         text, longer = longer, f"(n % 7 if {longer} else 1) % 5 == 1"
@@ -979,7 +969,6 @@ def test_decimals_and_bytes_of_a_text_are_read_exactly():
 
 
 def test_texts_of_numbers_dates_and_truth_values_are_read_once_per_row():
-    """Also where a filter and several columns read them."""
     rows = 2000
     numbers = [f"{i % 90_000}.{i % 97:02}" for i in range(rows)]
     table = pa.table({

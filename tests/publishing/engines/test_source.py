@@ -154,7 +154,6 @@ def test_tables_on_other_engines_and_random_ones_are_refused():
 
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
 def test_values_that_are_not_separated_by_commas_are_asked_about(people, mark):
-    """One column whose name holds another mark."""
     with pytest.raises(DataError, match=r"\[source\] declare the delimiter"):
         counts(a_plan(), people(f"race{mark}sex\na{mark}b\n".encode()))
 
@@ -174,7 +173,6 @@ def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(peop
 
 
 def test_two_columns_whose_names_differ_in_case_get_one_answer_from_every_source(people, tmp_path):
-    """A plan that uses neither counts; one that uses either is refused in the same words."""
     table = pa.table({"Race": ["b", "b"], "race": ["a", "b"], "sex": ["a", "b"]})
     pq.write_table(table, tmp_path / "people.parquet")
     sources = [
@@ -316,7 +314,6 @@ def test_a_frame_with_any_objects_is_counted():
 
 
 def test_columns_of_nothing_but_null_are_text(tmp_path):
-    """A column that has no type, as a data frame of missing values has, fits every plan's keys."""
     table = pa.table({"k": pa.nulls(2), "n": [1, 2]})
     pq.write_table(table, tmp_path / "x.parquet")
     for source in (table, tmp_path / "x.parquet", table.to_pandas()):
@@ -326,7 +323,6 @@ def test_columns_of_nothing_but_null_are_text(tmp_path):
 
 @pytest.mark.parametrize("memory", ["lots", "1XB", "", 5])
 def test_an_amount_of_memory_that_is_none_is_refused_without_rows(memory):
-    """The form alone is opened before the charge: what is wrong is told there."""
     with pytest.raises(DataError, match="memory = "):
         open_table(pa.table({"n": [1]}), rows=False, memory=memory)
 
@@ -449,7 +445,6 @@ def test_a_text_column_is_no_number_where_the_schema_gives_the_type(use, tmp_pat
 
 @pytest.mark.parametrize("odd", [None, "n/a", "", 7, 2.5, True, b"\xff", [1], pd.Timestamp(0)])
 def test_one_odd_record_in_any_row_decides_nothing(odd, tmp_path):
-    """Of an untyped column, the values that are numbers count, wherever the odd one is."""
     part, query = NUMBERS["sum"]
     plan = Plan.from_dict({
         **a_plan().canonical(), "columns": {"x": part},
@@ -475,7 +470,6 @@ def test_one_odd_record_in_any_row_decides_nothing(odd, tmp_path):
 
 
 def test_categories_of_objects_are_read_one_by_one():
-    """Their values decide no type: whole numbers, texts, and a category that no row has."""
     for categories in ([1, 2, "x"], ["1", "2", "x"], [1, 2], ["x", 1, 2]):
         index = pd.Index(categories, dtype=object)
         column = pd.Categorical([categories[0], None, categories[-1]], categories=index)

@@ -450,7 +450,6 @@ def test_marks_go_with_any_source_and_a_delimiter_with_csv_files_alone(tmp_path)
 
 
 def test_a_european_file_is_published_as_pandas_reads_it(tmp_path):
-    """Semicolons, latin-1, decimal commas, points between thousands, and days first."""
     draw = random.Random(7)
     rows = [
         {

@@ -224,7 +224,6 @@ def test_the_canonical_plan_of_many_measures_is_the_same_plan_again():
     [({"epsilon": 2, "delta": "1e-6"}, "1e-8"), ({"power": "0.25", "level": "0.05"}, "1e-13")],
 )
 def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys(budget, delta):
-    """With room for the keys: epsilon above their delta, or a power beside chances below 1e-12."""
     data = changed("budget", budget, WIDE)
     data["query"] = data["query"][:1]
     data["query"][0] |= {"share": 1, "delta": delta}
@@ -489,13 +488,11 @@ def test_a_wrong_measure_gets_an_error_with_its_field_value_and_what_is_right(pa
 
 
 def test_a_delta_beside_zcdp_needs_something_that_can_fail(folder):
-    """Without unknown keys it would promise less than is kept."""
     with pytest.raises(PlanError, match=r"budget\.delta = 0\.00001.*discover = true"):
         Plan.from_dict(changed("budget", {"zcdp": 1, "delta": "1e-5"}), folder=folder)
 
 
 def test_a_curve_that_is_not_known_is_no_promise_of_power(folder):
-    """Where only rho is claimed, power and mu are refused with what would do."""
     data = changed("unit", {**DEMO["unit"], "rows": 50, "id": "pid"})
     del data["query"][0]["public"]
     data["query"][0]["split"] = {"region": "1/3", "state": "1/3", "county": "1/3"}
@@ -509,7 +506,6 @@ def test_a_curve_that_is_not_known_is_no_promise_of_power(folder):
 
 @pytest.mark.parametrize("name", ["CON", "prn", "Aux", "nul", "COM1", "lpt9", "con "])
 def test_a_name_that_windows_keeps_for_a_device_names_no_file(name):
-    """A column or a level may have it, and a query or a plan may begin with it."""
     query = {"name": name, "measure": "count", "share": 1}
     for wrong in ({"query": [query]}, {"name": name}):
         with pytest.raises(PlanError, match="is the name of a device on Windows"):
@@ -522,7 +518,6 @@ def test_a_name_that_windows_keeps_for_a_device_names_no_file(name):
 
 
 def test_days_are_keys_as_toml_writes_them():
-    """In a list of keys, a hierarchy, and a lookup; a time is refused as its author wrote it."""
     text = """keys = [2024-01-31, "2024-02-01"]
 unknown = 2024-01-31"""
     days = tomllib.loads(text)
@@ -544,8 +539,6 @@ unknown = 2024-01-31"""
 
 @pytest.mark.parametrize("measure", ["variance", "standard_deviation", "mean", "sum"])
 def test_a_clip_of_a_hundred_million_units_needs_no_most_rows(measure):
-    """A wider one is refused with the remedy, and taken with it; a square has 62 bits at most."""
-
     def calibrated(clip, **more):
         query = {"measure": measure, "column": "x", "clip": clip, "share": 1}
         column = {"x": {"decimals": 2}}
@@ -612,7 +605,6 @@ def test_absurd_toml_is_a_plan_error_in_words(folder, text):
     ],
 )  # fmt: skip
 def test_a_budget_that_no_noise_can_meet_is_told_by_its_fields(folder, budget):
-    """Within the ranges, yet out of reach with tiny shares or huge sums."""
     data = changed("budget", budget)
     data["query"][2]["clip"] = [-MOST_CLIP, MOST_CLIP]
     data["query"][2]["share"], data["query"][1]["share"] = "1e-9", "0.499999999"
@@ -874,7 +866,6 @@ def test_a_budget_proves_nothing_about_a_release_with_less_noise():
 
 
 def test_calibrate_prints_the_limit_that_was_chosen(tmp_path):
-    """At its own budget a plan has epsilon 3, not 3.0000003."""
     plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
     (tmp_path / "plan.toml").write_text(toml_text(plan.canonical()))
     terms = ("--epsilon", "3", "--delta", "1e-6", "--json")
@@ -933,7 +924,6 @@ def test_the_target_of_a_plan_is_the_float_below_its_budget(delta):
 
 
 def test_a_success_and_its_baseline_are_the_power_budget_of_a_plan():
-    """A plan keeps one spelling: its hash, its noise, and its receipt are those of the power."""
     given = {"success": Decimal("0.25"), "baseline": Decimal("0.05")}
     plan = plan_of(given)
     same = plan_of({"power": Decimal("0.25"), "level": Decimal("0.05")})

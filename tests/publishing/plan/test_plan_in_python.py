@@ -312,7 +312,6 @@ def test_a_plan_warns_if_a_unit_that_is_no_row_states_neither_its_id_nor_its_row
     ],
 )
 def test_a_plan_that_states_its_rows_or_protects_rows_is_silent(unit):
-    """Warnings are errors in these tests."""
     plan = ny.Plan(**with_unit(**unit))
     assert bool(plan.assumption) == (unit == {"protects": "household", "rows": 1})
 

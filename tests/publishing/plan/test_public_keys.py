@@ -356,7 +356,6 @@ def test_keys_from_elsewhere_are_refused_also_behind_links(home):
 
 
 def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
-    """In its own process: a pipe without a writer would be waited for."""
     os.mkfifo(home / "plan" / "pipe.csv")
     (home / "plan" / "folder.csv").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
@@ -371,7 +370,6 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
 
 
 def test_a_device_is_refused_at_once():
-    """/dev/zero never ends."""
     data = {
         "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
@@ -447,7 +445,6 @@ def warned(**changes):
 
 
 def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():
-    """Places of which each has a row or two were made from the rows."""
     assert warned() == warned(most_rows=1000) == warned(most_rows=101) == ()
     (said,) = warned(most_rows=100)
     assert said.startswith("The level 'town' has 50 keys, and the plan declares 100 rows.")

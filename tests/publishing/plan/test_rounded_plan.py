@@ -95,7 +95,6 @@ def test_shifts_that_are_too_many_to_list_meet_a_budget_of_a_curve(budget):
 
 
 def test_the_scale_of_one_moving_cell_uses_its_exact_curve():
-    """One count under add-remove needs less noise than the normal curve would."""
     budget = {"power": "1/4", "level": "1/20"}
     one = SMALL | {"unit": {"protects": "person", "neighboring": "add-remove"}, "budget": budget}
     plan = ny.Plan.from_dict(one | {"noise": "rounded-gaussian"})
@@ -106,7 +105,6 @@ def test_the_scale_of_one_moving_cell_uses_its_exact_curve():
 
 
 def test_integer_shifts_of_the_norm_have_no_smaller_curve_than_is_claimed():
-    """Brute force over all tests: several cells that move, on a window that holds the mass."""
     plan = ny.Plan.from_dict(ROUNDED | {"budget": {"gdp": "1"}})
     sigma_squared = float(plan.calibrated()[0][1])
     k, p = law(sigma_squared)
@@ -209,7 +207,6 @@ def test_a_threshold_of_rounded_noise_is_the_least(sigma_squared, delta):
 
 @pytest.mark.parametrize("sigma_squared", [F(2), F(60), F(4000)])
 def test_shown_numbers_are_covered(sigma_squared):
-    """For each true number, exactly: among what reaches the threshold, 90% and more."""
     least = threshold(sigma_squared, F(1, 10**6), rounded=True)
     sigma = math.sqrt(sigma_squared)
     for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
@@ -229,7 +226,6 @@ def test_shown_numbers_are_covered(sigma_squared):
 @pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
 @pytest.mark.parametrize("level", [F(1, 10), F(1, 2), F(4, 5)])
 def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(noise, held, level):
-    """Exactly, over all noisy counts of three bins that come, in doubles."""
     k, p = law(noise)
     far = abs(k) <= 6 * math.sqrt(noise) + 1
     k, p = k[far], p[far]

@@ -54,7 +54,6 @@ if SIZE > 1:
 def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
     cells, finer, rows, neighboring, attempts
 ):
-    """Over bounds on cells and on rows in a cell, on their level and on one above it."""
     for (low, high), groups, per in itertools.product(RANGES, (None, 1, 2), (None, 1, 2)):
         values = range(low, high + 1) if finer * cells < 3 else sorted({low, high})
         units = set(versions(finer, cells, rows, values, groups, per))
@@ -139,7 +138,6 @@ def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, larg
     ],
 )  # fmt: skip
 def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
-    """What may be added and taken alike: both versions of a unit in the same cells."""
     declared = shifts(
         **{"cells": 10**6, "neighboring": "replace-one", "rows": rows, "low": -3, "high": 3}
         | bounds
@@ -150,7 +148,6 @@ def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighboring):
-    """In the plan's units, for random clips and bounds; for years it is next to nothing."""
     draw = random.Random(3)
     for _ in range(300 * SIZE):
         low = draw.randint(-30, 30)
@@ -280,7 +277,6 @@ def tables(query, measure, level, rows):
 def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(
     query, neighboring, attempts
 ):
-    """The maximal differences of every version of a unit of two rows and every other, or none."""
     plan = plan_of(query, neighboring, 2)
     for entry in plan.entries():
         own = tables(query, entry.measure, entry.level, 2)

@@ -76,7 +76,6 @@ def dense(shares, tables, weights):
 
 @pytest.mark.parametrize("weights", [(1, 1, 1), (10, 1, 1), (1, 1, 20)])
 def test_brute_force_finds_no_better_shares(weights):
-    """With consistency: a general optimizer on dense least squares, started in three places."""
     tables = [("race",), ("sex",), ("race", "sex")]
     names = ["r", "s", "both"]
     plan = of(
@@ -102,7 +101,6 @@ def test_brute_force_finds_no_better_shares(weights):
 
 
 def test_two_levels_of_an_even_tree_as_computed_by_hand():
-    """One state above n counties: the variances of the two-level tree, minimized on a fine grid."""
     n = 6
     places = {
         "p": {
@@ -130,7 +128,6 @@ def test_two_levels_of_an_even_tree_as_computed_by_hand():
 
 
 def test_a_plan_is_rewritten_with_its_comments():
-    """The shares are those of the split, exactly; everything else stays."""
     split = best_split(PLAN, {"total.county": 5})
     text = rewritten(MIXED, split)
     product = Plan.from_dict(tomllib.loads(text))
@@ -161,7 +158,6 @@ def test_a_plan_is_rewritten_with_its_comments():
     ],
 )
 def test_a_plan_that_is_written_otherwise_is_rewritten_too(old, new):
-    """Sections, dotted keys, and quoted keys get the same shares."""
     text = MIXED.replace(old, new)
     assert Plan.from_dict(tomllib.loads(text)) == PLAN
     split = best_split(PLAN, {"total.county": 5})
@@ -169,7 +165,6 @@ def test_a_plan_that_is_written_otherwise_is_rewritten_too(old, new):
 
 
 def test_without_queries_nothing_is_written():
-    """A text that is not the plan's is refused."""
     with pytest.raises(ValueError, match="not in the text"):
         rewritten("query = []", best_split(PLAN))
 
@@ -184,7 +179,6 @@ def weighed(text=MIXED, **weights):
 
 
 def test_a_plan_s_own_weights_count_where_none_are_given():
-    """By table: what is given goes before what the plan states, and that before 1."""
     plan = weighed(total={"county": 9}, race=4)
     assert best_split(plan) == best_split(PLAN, {"total.county": 9, "race": 4})
     given = {p.query + "." + p.level: p.weight for p in best_split(plan, {"race": 2}).parts}
@@ -227,7 +221,6 @@ def test_how_good_a_plan_s_shares_are_is_said(plan, said):
 
 
 def test_what_the_errors_are_is_said_for_whom_they_are_about():
-    """Least squares is named only where there is one."""
     answer = best_split(PLAN).measured("person")
     assert "after the tables are made consistent" in answer
     assert "A mean or a variance adds up those of the sums" in answer
@@ -238,7 +231,6 @@ def test_what_the_errors_are_is_said_for_whom_they_are_about():
 
 
 def test_shares_chosen_for_the_weights_are_found_good():
-    """With consistency too; a weight that was changed afterwards is found out."""
     text = rewritten(MIXED, best_split(PLAN, {"total.county": 9, "race": 4}))
     product = Plan.from_dict(tomllib.loads(text))
     split = best_split(product)
@@ -250,7 +242,6 @@ def test_shares_chosen_for_the_weights_are_found_good():
 
 
 def test_a_search_with_less_work_claims_less():
-    """The gap is safe however little was done: what was found is that near the true best."""
     plan = weighed(total={"county": 9}, race=40)
     best = best_split(plan)
     least = best.value / (1 + best.gap)
@@ -266,7 +257,6 @@ def test_a_search_with_less_work_claims_less():
 
 
 def test_what_a_split_does_is_said():
-    """The words name every table with its share, and what is saved."""
     said = "\n".join(best_split(PLAN, {"race": 4}).explained())
     assert "after least squares" in said
     assert "race.county gets" in said
@@ -275,7 +265,6 @@ def test_what_a_split_does_is_said():
 
 
 def test_what_rounding_shares_costs_is_not_called_a_rise():
-    """Three tables that count alike get thirds, rounded: the error is that of equal shares."""
     said = tomllib.loads(MIXED)
     said["query"] = [said["query"][0] | {"name": name, "share": "1/3"} for name in "abc"]
     for part in said["query"]:
@@ -296,7 +285,6 @@ def test_what_rounding_shares_costs_is_not_called_a_rise():
     ],
 )
 def test_weights_of_nothing_are_refused(weights, words):
-    """The message says what there is."""
     with pytest.raises(ValueError, match=words):
         best_split(PLAN, weights)
 
@@ -323,7 +311,6 @@ def parts_by_age(relation, shares, **more):
 @pytest.mark.parametrize("relation", LOADS)
 @pytest.mark.parametrize("weights", [(1, 1, 1), (1, 1, 30), (20, 1, 4)])
 def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
-    """The worst case of a change spends the whole budget, with the shares that are found too."""
     names = ["all", "young", "old"]
     third = dict.fromkeys(names, "1/3")
     split = best_split(parts_by_age(relation, third), dict(zip(names, weights, strict=True)))
@@ -351,7 +338,6 @@ def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
 
 
 def test_consistent_disjoint_queries_get_better_shares_than_a_general_optimizer_finds():
-    """With least squares of the tables of everyone, one part of which has its own table."""
     plan = of(
         columns={
             "race": {"keys": list("abc"), "unknown": "c"},

@@ -48,7 +48,6 @@ def read(**change: Any) -> Plan:
 
 @pytest.mark.parametrize("rows", ["a,North\na,South\n", "a,North\nb,South\na,North\n"])
 def test_a_lookup_with_two_rows_for_a_key_is_refused(place, rows):
-    """Also where both rows agree: a row of the data must match one row of the list at most."""
     Path("regions.csv").write_text("code,region\n" + rows)
     with pytest.raises(PlanError, match=r"lookup\.region\.column: row \d of keys repeats 'a'"):
         read()
@@ -56,7 +55,6 @@ def test_a_lookup_with_two_rows_for_a_key_is_refused(place, rows):
 
 @pytest.mark.parametrize("way", ["path", "link", "parent"])
 def test_a_lookup_outside_the_plan_s_folder_is_refused(place, way, tmp_path_factory):
-    """By a path, behind a link, and above."""
     other = tmp_path_factory.mktemp("elsewhere") / "regions.csv"
     other.write_text("code,region\na,North\n")
     (place / "link.csv").symlink_to(other)
@@ -67,7 +65,6 @@ def test_a_lookup_outside_the_plan_s_folder_is_refused(place, way, tmp_path_fact
 
 
 def test_a_lookup_s_file_that_is_data_of_the_run_is_refused(place):
-    """A list of public keys is published: it may not be the private table under another name."""
     Path("people.csv").hardlink_to("regions.csv")
     Path("other.csv").symlink_to("people.csv")
     for data in ("regions.csv", "people.csv", "other.csv", ["people.csv"], "*.csv"):
@@ -93,7 +90,6 @@ def test_a_lookup_s_file_that_is_data_of_the_run_is_refused(place):
 def test_a_table_whose_type_changed_since_the_check_is_refused_before_the_charge(
     place, change, says
 ):
-    """The check passed, the table was replaced, and the run names the column."""
     query = {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 9], "share": "1/2"}
     plan = read(query=[{**LOOKUP["query"][0], "share": "1/2"}, query])
     assert check_data(plan, "people.parquet").rows == 150
@@ -105,7 +101,6 @@ def test_a_table_whose_type_changed_since_the_check_is_refused_before_the_charge
 
 
 def test_a_column_that_became_text_is_refused_and_parsed_only_if_the_plan_says_so(place):
-    """Before the charge; whole numbers as text are then the same numbers."""
     query = {"name": "pay", "measure": "sum", "column": "pay", "clip": [0, 9], "share": "1"}
     pq.write_table(pa.table({"pay": ["1"] * 150, "code": ["a"] * 150}), "people.parquet")
     with pytest.raises(DataError, match=r"'pay' has type string.*parse = true"):
@@ -129,8 +124,6 @@ def test_a_column_that_became_text_is_refused_and_parsed_only_if_the_plan_says_s
     ],
 )
 def test_an_expression_that_is_too_long_or_too_deep_is_refused_after_few_calls(place, text):
-    """The refusal names the place and the reason."""
-
     def refusal():
         with pytest.raises(PlanError, match=r"where = .*(too deep|steps|characters|nested)"):
             read(where=text)

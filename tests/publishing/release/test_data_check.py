@@ -116,7 +116,6 @@ def test_a_line_is_a_row_or_it_is_listed_as_reading_it_alone_decides(
 
 
 def test_what_a_release_published_for_few_rows_is_explained(tmp_path):
-    """The finding: 3,005 of 3,987 records, and nothing in the release says so."""
     path = tmp_path / "people.csv"
     records = [b'%d,a,"two\nlines"\n' % i if i < 491 else b"%d,a,note\n" % i for i in range(3496)]
     path.write_bytes(b"id,race,note\n" + b"".join(records))
@@ -346,7 +345,6 @@ def test_rows_without_a_number_are_a_cause_of_their_own(engine, unit):
 
 @pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 3}])
 def test_values_of_a_column_with_more_rows_than_the_plan_assumes_are_counted(engine, unit):
-    """Only rows that the plan's filter takes count, and rows without the id are on their own."""
     plan = visits_plan(**unit)
     check = check_data(plan, VISITS, engine, id="house")
     ages, houses = (VISITS[name].to_pylist() for name in ("age", "house"))
@@ -381,7 +379,6 @@ def test_a_column_of_ids_that_the_data_do_not_have_or_that_names_no_unit_is_refu
     ],
 )
 def test_a_plan_says_that_rows_may_not_count_exactly_where_rows_are_lost(plan, lost):
-    """The words follow from the plan alone, and the number is private."""
     which, effect = counted_rows(plan)
     check = check_data(plan, VISITS)
     assert max(query.lost for query in check.queries) >= lost
@@ -391,7 +388,6 @@ def test_a_plan_says_that_rows_may_not_count_exactly_where_rows_are_lost(plan, l
 
 @pytest.mark.parametrize("listed", [2, 40])
 def test_texts_that_a_map_or_a_lookup_does_not_list_are_counted(listed, engine):
-    """Rows that the filter takes; few texts are compared one by one, and many by a join."""
     wards = [
         "Surgery",
         "SURGERY",
@@ -436,7 +432,6 @@ def test_texts_that_a_map_or_a_lookup_does_not_list_are_counted(listed, engine):
 
 @pytest.mark.parametrize("listed", [2, 40])
 def test_keys_of_several_columns_that_a_lookup_does_not_list_are_counted(listed, engine):
-    """A key with a missing part is none; only a row without any part has no value."""
     rows = [("a", "x"), ("a", "y"), ("b", None), (None, None), ("b", None), ("x", "a"), ("b", "y")]
     table = pa.table({"s": [s for s, _ in rows], "k": [k for _, k in rows]})
     keys = [["a", "x", "A"], ["b", "y", "B"], *([f"t{i}", "y", "T"] for i in range(listed - 2))]
@@ -484,7 +479,6 @@ def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):
 
 
 def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeypatch):
-    """The tables that `run` draws noise for, of a CSV file with all kinds of faults."""
     path = tmp_path / "people.csv"
     path.write_bytes(
         b'race,age\na,1\nb,200\n"a\nb",7\na\n\xff,3\nA,4\n,5\na,x\nb,\n\na,-1\na,999999999\n'
@@ -535,7 +529,6 @@ def test_every_kind_of_source_gives_the_same_check(tmp_path, engine):
 
 
 def test_numbers_and_keys_that_only_look_right_are_listed_as_they_are_written():
-    """Blanks, another case, and decimal commas show in the list; a missing value does not."""
     columns = {"race": {"keys": ["a"]}, "age": {"decimals": 1, "unknown": "0.5", "parse": True}}
     query = [BOTH[0], {**BOTH[1], "clip": [0, 9.5]}]
     rows = {"race": ["a", " a", "A", "A", None], "age": ["1,5", "1,5", " 2", "9.6", None]}
@@ -549,7 +542,6 @@ def test_numbers_and_keys_that_only_look_right_are_listed_as_they_are_written():
 @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(9, 3), pa.string(), pa.int64()])
 @pytest.mark.parametrize(("decimals", "rounded"), [(0, 4), (1, 3), (2, 1), (3, 0)])
 def test_the_numbers_that_a_plan_rounds_down_are_counted(kind, decimals, rounded, engine):
-    """A mean of numbers between 0 and 1 that are read as whole numbers is 0."""
     texts = ["0", "-0.5", "0.29", "-0.57", "0.005", "1", "90", None]
     columns = {"race": {"keys": ["a"]}, "age": {"decimals": decimals, "parse": True}}
     values = pa.array(texts)

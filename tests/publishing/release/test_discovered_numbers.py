@@ -77,7 +77,6 @@ def test_a_release_has_numbers_of_keys_with_enough_units_and_verifies(noise, nei
 
 
 def test_a_value_that_is_not_that_of_its_noise_fails(tmp_path):
-    """The interval follows from the value, and a key must be text in the order of its bytes."""
     ledger = ny.Ledger(tmp_path / "ledger.db")
     ledger.create(
         "d@1", protects="person", neighboring="replace-one", rows=3, cap=100, delta_cap="1e-6"

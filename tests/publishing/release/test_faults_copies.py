@@ -63,7 +63,6 @@ def clocked(folder: str) -> object:
 
 
 def test_a_clock_that_is_set_back_changes_no_order_and_no_spend(tmp_path: Path):
-    """The clock is replaced where the ledger asks for it; its order is that of the chain."""
     assert answer(__file__, "clocked", tmp_path) == ["2026", "1970", "9998", "1999"]
 
 
@@ -113,7 +112,6 @@ def copied(folder: str) -> object:
 
 
 def test_a_stale_copy_in_place_of_the_ledger_is_exposed_by_its_checkpoint(tmp_path: Path):
-    """With it the run is refused; without it a copy is whole, and only a release gives it away."""
     answer(__file__, "copied", tmp_path)
 
 
@@ -162,7 +160,6 @@ def swapped(folder: str) -> object:
 def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(
     tmp_path: Path,
 ):
-    """Before the charge the other ledger is charged; after it the run fails, and says why."""
     before, *after = answer(__file__, "swapped", tmp_path)
     assert before == "made"
     for line in after:

@@ -199,7 +199,6 @@ def kills(folder: str, begin: str, share: str, url: str = "") -> object:
 def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_not_there(
     tmp_path: Path, share: int, attempts
 ):
-    """From the first step to the last: the ledger verifies, and the plan can be run again."""
     result = answer(__file__, "kills", tmp_path, "nothing", share)
     attempts(result["killed"])
     if share == 1:  # a kill at each step: some fall into each stage, however long it takes
@@ -212,7 +211,6 @@ def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_
 def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_made(
     tmp_path: Path, begin: str, share: int, attempts
 ):
-    """Replacing a reservation, charging again, and giving the same bytes are all or nothing."""
     result = answer(__file__, "kills", tmp_path, begin, share)
     attempts(result["killed"])
     assert result["killed"] > 20 / share, result
@@ -222,7 +220,6 @@ def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_
 def test_a_release_on_postgresql_killed_at_each_step(
     tmp_path: Path, postgres: Any, begin: str, share: int, attempts
 ):
-    """Before each statement, and while each commit is sent, done and answered."""
     url = postgres.url(schema=f"killed_{begin}")
     result = answer(__file__, "kills", tmp_path, begin, share, url)
     attempts(result["killed"])
@@ -276,7 +273,6 @@ def operated(folder: str, name: str, product: str) -> object:
 def test_an_operation_killed_at_each_step_is_done_or_not(
     tmp_path: Path, name: str, content: str, attempts
 ):
-    """The ledger is whole or not there at all, and the same command again does it."""
     points = answer(__file__, "operated", tmp_path, name, content)
     attempts(points)
     assert points > 5

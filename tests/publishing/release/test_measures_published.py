@@ -132,7 +132,6 @@ def clipped(rows, shop=None):
 
 
 def test_counts_of_units_and_fixed_point_sums_are_near_the_truth(released):
-    """With hardly any noise: units to within 30, sums to within 100, with two decimals."""
     rows, out, _ = released
     buyers = out.tables["buyers.all"].to_pylist()
     assert [row["shop"] for row in buyers] == ["north", "south"]
@@ -146,7 +145,6 @@ def test_counts_of_units_and_fixed_point_sums_are_near_the_truth(released):
 
 
 def test_a_histogram_has_the_edges_of_its_bins_and_quantiles_their_level(released):
-    """Bins follow one another in each group; a quantile is near the one of the data."""
     rows, out, _ = released
     bins = out.tables["prices.all"].to_pylist()
     edges = [(row["shop"], row["at_least"], row["below"]) for row in bins]
@@ -171,7 +169,6 @@ def test_a_histogram_has_the_edges_of_its_bins_and_quantiles_their_level(release
 
 
 def test_a_variance_is_near_that_of_the_data(released):
-    """Its interval holds it, in squares of the plan's units."""
     rows, out, _ = released
     (row,) = out.tables["spread.all"].to_pylist()
     assert abs(row["value"] - float(np.var(clipped(rows)))) < 0.5
@@ -179,7 +176,6 @@ def test_a_variance_is_near_that_of_the_data(released):
 
 
 def test_a_mean_is_as_near_that_of_the_data_as_the_plan_says(released):
-    """Of clipped values; its error is at most the one that is told beforehand, and its interval."""
     rows, out, _ = released
     (answer,) = (e for e in errors(Plan.from_dict(PLAN), rows=(2900,)) if e.query == "usual")
     ((_, most, half),) = answer.by_rows
@@ -207,7 +203,6 @@ def test_keys_that_were_found_are_sorted_and_one_of_a_single_unit_is_not_among_t
 
 
 def test_all_of_it_verifies_and_is_signed(released):
-    """Tables, signature and report follow; the signature is by the key that is asked for."""
     _, out, key = released
     checks = verify(out.folder, {"report.html": page}, key=key)
     assert [check for check in checks if not check.ok] == []
@@ -216,7 +211,6 @@ def test_all_of_it_verifies_and_is_signed(released):
 
 
 def test_where_no_key_is_found_often_enough_an_empty_table_is_published(tmp_path):
-    """Its files have the columns and no row, and verify."""
     plan = PLAN | {"query": [PLAN["query"][-1] | {"share": 1}]}
     Ledger(tmp_path / "l.db").create(
         "shop@1", protects="customer", neighboring="add-remove", cap=1000, delta_cap="1/100"
@@ -252,7 +246,6 @@ def test_where_no_key_is_found_often_enough_an_empty_table_is_published(tmp_path
     ],
 )
 def test_what_cannot_be_is_found_in_every_kind_of_table(released, tmp_path, name, change):
-    """A table that was changed fails, though its digest was brought in line."""
     import hashlib
     import json
     import shutil

@@ -75,7 +75,6 @@ def released(tmp_path_factory):
 
 
 def test_each_measure_is_near_that_of_the_data(released):
-    """With little noise: each value and its interval, against plain Python."""
     rows, out = released
     paid = [float(x) for x in rows["paid"]]
     (price,) = out.tables["price.all"].to_pylist()
@@ -98,7 +97,6 @@ def test_each_measure_is_near_that_of_the_data(released):
 
 
 def test_the_release_verifies_with_its_report(released):
-    """Every file follows from the plan, and the receipt holds the parts of each measure."""
     _, out = released
     assert [c for c in verify(out.folder, {"report.html": page}) if not c.ok] == []
     parts = [(m["query"], m["measure"]) for m in out.receipt["mechanisms"]]
@@ -108,7 +106,6 @@ def test_the_release_verifies_with_its_report(released):
 
 
 def test_the_errors_that_are_computed_beforehand_are_met(released):
-    """A ratio's and a deviation's standard error is at most the one before any data."""
     _, out = released
     by_query = {error.query: error for error in errors(Plan.from_dict(PLAN), rows=(3000, 6000))}
     for name, number in (("price", 1), ("spread", 0)):
@@ -142,14 +139,12 @@ def test_the_errors_that_are_computed_beforehand_are_met(released):
     ],
 )
 def test_what_does_not_fit_a_measure_is_refused(changes, words):
-    """Each error names the field, its value, and what is right."""
     with pytest.raises(PlanError) as error:
         Plan.from_dict(a_plan(**changes))
     assert words in str(error.value)
 
 
 def test_a_ratio_needs_no_more_than_its_sums():
-    """A row moves the parts by the ends of both clips, and the parts share the query's budget."""
     above, over = Plan.from_dict(a_plan()).entries()
     assert (above.measure, above.shifts, above.share) == ("sum", ((1000,),), Fraction(1, 2))
     assert (over.measure, over.shifts, over.share) == ("over", ((5,),), Fraction(1, 2))

@@ -145,7 +145,6 @@ def test_each_number_is_the_true_one_and_what_the_sampler_returned(by, tmp_path,
 
 
 def test_numbers_that_follow_from_noisy_parts_move_with_the_noise(tmp_path, monkeypatch):
-    """Far noise on both sums of a ratio makes it about 1, and each bin has noise of its own."""
     Spy(monkeypatch)
     tables, _ = published(listed("discrete-gaussian"), tmp_path)
     assert np.allclose(np.array(tables["ratio.all"]["value"], float), 1, atol=1e-3)

@@ -107,7 +107,6 @@ def test_each_quantile_is_within_its_margin_of_ranks(released):
 
 
 def test_the_release_verifies_and_its_receipt_names_the_mechanism(released):
-    """Charged is at most the plan's rho; the plan of the receipt is the plan."""
     _, out = released
     assert [c for c in verify(out.folder, {"p.html": page}) if not c.ok] == []
     parts = {m["query"]: m for m in out.receipt["mechanisms"]}
@@ -130,7 +129,6 @@ def test_the_release_verifies_and_its_receipt_names_the_mechanism(released):
     ],
 )
 def test_every_kind_of_budget_is_met_beside_each_kind_of_noise(budget, noise):
-    """A median and a count together: the calibrated mechanism is admitted."""
     middle, *_, people = PLAN["query"]
     query = [{**middle, "share": "1/2"}, {**people, "share": "1/2"}]
     plan = Plan.from_dict({**PLAN, "budget": budget, "noise": noise, "query": query})
@@ -141,7 +139,6 @@ def test_every_kind_of_budget_is_met_beside_each_kind_of_noise(budget, noise):
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_a_plan_spends_is_its_share(relation, rows):
-    """rho of the mechanism is below share times rho, and the rate is the most that it allows."""
     unit = {"protects": "person", "neighboring": relation, "rows": rows, "id": "id"}
     plan = Plan.from_dict({**PLAN, "unit": unit})
     for entry in plan.entries()[:3]:
@@ -159,7 +156,6 @@ def test_what_a_plan_spends_is_its_share(relation, rows):
 
 
 def test_at_equal_rho_the_rank_error_is_at_most_a_third_of_that_of_64_bins():
-    """Of 200 medians of 4,000 lognormal values, in 64 bins of one width and drawn: below 1/3."""
     clip, rho = (0, 10_000), Fraction(1, 10)
     values = np.sort(np.random.default_rng(8).lognormal(8, 0.7, 4000).astype(int).clip(0, 10_000))
     plan = {**PLAN, "columns": {"paid": {"integer": True}}, "budget": {"zcdp": str(rho)}}
@@ -267,7 +263,6 @@ def test_an_interval_is_about_as_wide_as_its_margin(relation):
 
 
 def test_an_interval_costs_two_more_draws():
-    """Three draws at one third of the budget each: the rate falls by the root of 3."""
     alone = an_interval(method="inverse-sensitivity").mechanism()
     paid = an_interval().mechanism()
     assert isinstance(alone, InverseSensitivity)
@@ -291,7 +286,6 @@ def test_an_interval_costs_two_more_draws():
     ],
 )
 def test_a_clip_without_a_method_gets_the_narrower_interval(clip, rho, most_rows, method):
-    """The canonical plan states the choice, so another budget does not change it again."""
     content = an_interval(clip=clip, rho=rho).canonical()
     del content["query"][0]["method"]
     plan = Plan.from_dict(content | ({"most_rows": most_rows} if most_rows else {}))
@@ -311,7 +305,6 @@ def test_a_clip_without_a_method_gets_the_narrower_interval(clip, rho, most_rows
 
 
 def test_no_screen_shows_half_the_clip_as_an_error(tmp_path):
-    """A release with and without an interval: the report gives widths of values, or ranks."""
     Ledger(tmp_path / "l.db").create("pay@1", protects="person", neighboring="replace-one", cap=2)
     draws = random.Random(4)
     rows = {
@@ -337,7 +330,6 @@ def test_no_screen_shows_half_the_clip_as_an_error(tmp_path):
 
 
 def test_the_margin_of_ranks_holds_whatever_the_rows_are():
-    """Exact distributions of small tables: ranks are off by more with a chance of at most 10%."""
     plan = a_plan(clip=[0, "0.05"], by=None)
     (form,) = forms(plan, plan.calibrated())
     ((_, _, half),) = errors(plan, rows=(10**6,))[0].by_rows
@@ -353,7 +345,6 @@ def test_the_margin_of_ranks_holds_whatever_the_rows_are():
 
 
 def test_a_plan_s_attributes_move_ranks_as_a_row_does():
-    """A value that changes moves its own group by one rank; a key moves two groups by a half."""
     plan = Plan.from_dict({**PLAN, "query": [{**PLAN["query"][0], "share": 1}]})
     rate = Fraction(plan.mechanism().to_dict()["rate"])
     for name, vectors in (("paid", [[2]]), ("sex", [[1, 1]])):
@@ -374,7 +365,6 @@ def test_a_plan_s_attributes_move_ranks_as_a_row_does():
     ],
 )
 def test_what_does_not_fit_is_refused(changes, words):
-    """Each error names the field, its value, and what is right."""
     with pytest.raises(PlanError) as error:
         a_plan(**changes)
     assert words in str(error.value)
@@ -389,7 +379,6 @@ def test_too_many_points_are_refused_before_any_data():
 
 
 def test_empty_groups_and_no_rows_give_points_of_the_clip(tmp_path):
-    """Every value is of the grid, and the files verify."""
     Ledger(tmp_path / "l.db").create("pay@1", protects="person", neighboring="replace-one", cap=2)
     table = pa.table({"sex": pa.array([], pa.string()), "paid": pa.array([], pa.string())})
     out = release(Plan.from_dict(PLAN), table, tmp_path / "l.db", tmp_path / "out")
@@ -402,7 +391,6 @@ def test_empty_groups_and_no_rows_give_points_of_the_clip(tmp_path):
 
 
 def test_the_scenarios_of_a_receipt_have_the_noise_of_the_release(tmp_path):
-    """Drawn quantiles cost less than their share, so the rho that is charged is not the plan's."""
     queries = [{**query, "share": "1/3"} for query in PLAN["query"][:3]]
     plan = Plan.from_dict({**PLAN, "query": queries, "budget": {"power": 0.25, "level": 0.05}})
     Ledger(tmp_path / "l.db").create("pay@1", protects="person", neighboring="replace-one", cap=2)

@@ -222,7 +222,6 @@ def test_nothing_private_is_read_before_the_charge_is_on_the_disk(place, monkeyp
 
 
 def test_the_ledger_knows_that_reading_begins_before_a_row_is_opened(place, monkeypatch):
-    """Without rows nothing is reserved yet; with rows the entry is in state "reading" on disk."""
     observations = []
 
     def opening(*args, rows=True, **options):
@@ -238,8 +237,6 @@ def test_the_ledger_knows_that_reading_begins_before_a_row_is_opened(place, monk
 
 
 def test_an_unfinished_plan_is_refused_until_it_is_to_be_charged_again(place, monkeypatch):
-    """Whoever crashed may have seen noise: the same plan costs again, and only if it is asked."""
-
     def reading(plan, table, **_):
         raise RuntimeError("stopped while counting")
 
@@ -260,8 +257,6 @@ def test_an_unfinished_plan_is_refused_until_it_is_to_be_charged_again(place, mo
 def test_a_run_that_ended_before_it_read_anything_is_replaced_at_no_further_charge(
     place, monkeypatch
 ):
-    """An entry that never began reading is void once the plan is run again."""
-
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -277,7 +272,6 @@ def test_a_run_that_ended_before_it_read_anything_is_replaced_at_no_further_char
 
 
 def test_nobody_reads_on_an_entry_that_was_made_void(place):
-    """A run whose entry another one has replaced stops before it opens a row."""
     book = Ledger(place / "ledger.db")
 
     class Replaced(Ledger):
@@ -297,7 +291,6 @@ def test_nobody_reads_on_an_entry_that_was_made_void(place):
 
 
 def test_a_sub_allocation_pays_and_cannot_be_exceeded(place):
-    """The charge stands in the allocation and in the account; more than it has is refused."""
     book = Ledger(place / "ledger.db")
     book.allocate("people@1", "team-a", cap="1/2")
     make(place, account="team-a")
@@ -315,7 +308,6 @@ def test_a_sub_allocation_pays_and_cannot_be_exceeded(place):
     [({"engine": "dask"}, "dask"), ({"master": "local[2]"}, "local"), ({"memory": "lots"}, "lots")],
 )
 def test_an_engine_that_will_not_do_is_refused_before_anything_is_spent(place, options, said):
-    """The message names the value; nothing is charged, nothing is written."""
     with pytest.raises(DataError, match=said):
         make(place, **options)
     assert spent(place) == 0
@@ -323,7 +315,6 @@ def test_an_engine_that_will_not_do_is_refused_before_anything_is_spent(place, o
 
 
 def test_under_a_memory_limit_the_tables_are_the_same_but_for_the_noise(place):
-    """The engine's memory is not a part of what is published."""
     mechanism = make(place, memory="1GB")
     assert mechanism.tables["total.county"].num_rows == 3
     assert verify(place / "out")
@@ -525,7 +516,6 @@ def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place, cap
 
 
 def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
-    """A missing file, and a table without the plan's columns. Without a release, so is None."""
     with pytest.raises(DataError, match="not published yet"):
         release(place / "plan.toml", None, place / "ledger.db", place / "none")
     make(place)
@@ -550,7 +540,6 @@ def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
     ],
 )
 def test_each_argument_is_checked_for_a_published_plan_too(place, argument, value, error):
-    """A repeat does not read the data, but a typo is not a repeat."""
     make(place)
     with pytest.raises(error):
         make(place, out="second", **{argument: value})
@@ -595,7 +584,6 @@ def test_a_second_run_into_the_same_folder_is_refused_before_it_is_charged(place
 
 
 def test_of_two_runs_of_one_plan_the_first_to_finish_is_what_both_publish(place, monkeypatch):
-    """Whoever is late publishes the other's bytes, even where no lock makes the two take turns."""
     monkeypatch.setattr(Ledger, "turn", lambda *_: nullcontext())
     others = []
 
@@ -627,7 +615,6 @@ def test_a_run_waits_for_its_plan_no_longer_than_it_is_asked_to_and_spends_nothi
 
 
 def test_an_unfinished_plan_is_refused_at_once_and_not_waited_for(place, monkeypatch):
-    """A run that was killed holds no turn."""
     with monkeypatch.context() as patch:
         patch.setattr(run_module.FirstRun, "_write", lambda *_: 1 / 0)
         with pytest.raises(ChargedError):
@@ -725,7 +712,6 @@ def test_names_of_columns_need_not_fit_files(place):
 @pytest.mark.needs("java")
 @pytest.mark.filterwarnings("ignore")  # of Spark and its streams
 def test_a_release_made_on_spark_has_the_same_tables_but_for_the_noise(place):
-    """Keys and cells are the same, values are near those of DuckDB, and it verifies."""
     sharp = PLAN.replace("zcdp = 0.5", "zcdp = 100").replace("people@1", "people@2")
     (place / "plan.toml").write_text(sharp)
     Ledger(place / "ledger.db").create(
@@ -738,7 +724,6 @@ def test_a_release_made_on_spark_has_the_same_tables_but_for_the_noise(place):
 
 
 def test_a_column_of_the_wrong_type_is_refused_with_its_file(place):
-    """What is wrong with the data is told with the path of the data, and nothing is charged."""
     table = pq.read_table(place / "people.parquet")
     floats = pa.array([0.5] * len(table))
     at = table.column_names.index("race")
@@ -749,7 +734,6 @@ def test_a_column_of_the_wrong_type_is_refused_with_its_file(place):
 
 
 def test_a_column_that_only_folders_name_is_explained_before_the_charge(place):
-    """Spark writes day=1/x.parquet, whose column "day" is in no file."""
     table = pq.read_table(place / "people.parquet")
     for race in ("white", "black"):
         (place / "by" / f"race={race}").mkdir(parents=True)
@@ -798,7 +782,6 @@ for number, data in enumerate([t, t.to_pandas(), "t.parquet", "t.csv"]):
 
 
 def test_warnings_that_are_raised_end_no_release(tmp_path):
-    """With `python -W error`, in its own process: the tables are those without it."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WARNINGS_RAISED],
         cwd=tmp_path,
@@ -822,8 +805,6 @@ def test_warnings_that_are_raised_end_no_release(tmp_path):
     ],
 )
 def test_only_an_error_of_data_is_blamed_on_the_data_and_none_costs_a_charge(tmp_path, error, kind):
-    """A table of another library whose schema cannot be had: each reason is raised as it is."""
-
     class Table:
         def __arrow_c_stream__(self, requested_schema=None):
             raise error

@@ -46,7 +46,6 @@ def session(ledger, data=PEOPLE, **more) -> ny.Session:
 
 
 def test_a_question_is_charged_exactly_and_its_release_verifies(tmp_path):
-    """Table, charge, and receipt belong together, and the saved folder passes every check."""
     ledger = registered(tmp_path)
     asking = session(ledger)
     answer = asking.ask(ny.query.count(by="sex"), **FIRST)
@@ -81,7 +80,6 @@ OTHERS = [
 
 @pytest.mark.parametrize("questions", [QUICK, OTHERS])
 def test_every_measure_can_be_asked(questions):
-    """The currency pays for each; the charges add up exactly."""
     asking = session(ny.throwaway(1))
     for number, question in enumerate(questions, 1):
         answer = asking.ask(question, **FIRST)
@@ -94,7 +92,6 @@ def test_every_measure_can_be_asked(questions):
 
 @pytest.mark.parametrize("budget", [{"gdp": "1/50"}, {"power": "0.06", "level": "0.05"}])
 def test_a_budget_of_another_kind_is_charged_in_the_currency_of_the_ledger(budget):
-    """Rounded up to the ledger's unit."""
     asking = session(ny.throwaway(1))
     answer = asking.ask(ny.query.count(), **budget)
     assert 0 < answer.charge < Fraction(1, 100)
@@ -102,7 +99,6 @@ def test_a_budget_of_another_kind_is_charged_in_the_currency_of_the_ledger(budge
 
 
 def test_keys_of_the_data_and_places_can_be_asked():
-    """A delta beside zCDP has its own cap, and a question by levels has several tables."""
     places = {"place": {"levels": ["state", "city"], "keys": [["A", "x"], ["A", "y"]]}}
     data = pa.table({"word": ["a", "b"] * 400, "state": ["A"] * 800, "city": ["x", "y"] * 400})
     asking = session(
@@ -122,7 +118,6 @@ def test_keys_of_the_data_and_places_can_be_asked():
 
 
 def test_the_same_question_is_a_new_charge_with_new_noise(tmp_path):
-    """And the old answer stays in the ledger, at no charge, for this session and the next."""
     ledger = registered(tmp_path)
     asking = session(ledger)
     first, second = (asking.ask(ny.query.count(by="sex"), zcdp="1/100000") for _ in range(2))
@@ -149,7 +144,6 @@ def test_the_same_question_is_a_new_charge_with_new_noise(tmp_path):
     ],
 )
 def test_a_refused_question_leaves_the_ledger_unchanged(question, budget, says, tmp_path):
-    """The error names the argument, its value, and what is valid."""
     ledger = registered(tmp_path)
     asking = session(ledger)
     before = list(ledger.lines())
@@ -159,7 +153,6 @@ def test_a_refused_question_leaves_the_ledger_unchanged(question, budget, says, 
 
 
 def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
-    """Streams, other units, unregistered data: each by name, with nothing spent."""
     ledger = registered(tmp_path)
     scanner = ds.dataset(PEOPLE).scanner()
     for stream in (PEOPLE.to_reader(), scanner, ds.dataset(PEOPLE)):
@@ -189,7 +182,6 @@ def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
 
 @pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:8"])
 def test_each_currency_has_a_filter_and_pays_for_what_it_can(currency):
-    """Pure epsilon pays for no Gaussian noise, and for quantiles by inverse sensitivity."""
     asking = session(ny.throwaway(4, currency=currency))
     if currency == "pure":
         with pytest.raises(ValueError, match="no finite amount pays"):
@@ -204,7 +196,6 @@ def test_each_currency_has_a_filter_and_pays_for_what_it_can(currency):
 
 
 def test_an_allocation_pays_where_one_is_named(tmp_path):
-    """What is left is what the allocation has left."""
     ledger = registered(tmp_path)
     ledger.allocate("people@1", "team", cap="1/100")
     asking = session(ledger, account="team")
@@ -215,7 +206,6 @@ def test_an_allocation_pays_where_one_is_named(tmp_path):
 
 
 def test_every_output_of_a_throwaway_ledger_says_that_it_is_one(tmp_path):
-    """Ledger, session, answer, table, HTML, receipt, page, and what `verify` prints."""
     ledger = ny.throwaway(1)
     asking = session(ledger)
     answer = asking.ask(ny.query.count(by="sex"), **FIRST)
@@ -234,7 +224,6 @@ def test_every_output_of_a_throwaway_ledger_says_that_it_is_one(tmp_path):
 
 
 def test_a_release_on_a_throwaway_ledger_says_so_too(tmp_path):
-    """`run` takes one as any ledger."""
     ledger = ny.throwaway(1)
     ledger.register("people@1", protects="person", neighboring="replace-one", rows=1)
     plan = ny.Plan(
@@ -247,7 +236,6 @@ def test_a_release_on_a_throwaway_ledger_says_so_too(tmp_path):
 
 
 def test_a_throwaway_ledger_is_removed_and_a_fork_leaves_it_alone():
-    """With its process, by the process that made it."""
     code = """if True:
         import os, neyman as ny
         ledger = ny.throwaway(1)
@@ -276,7 +264,6 @@ class Losing(ny.Ledger):
 
 
 def test_data_that_go_away_after_the_charge_leave_the_charge_in_force(tmp_path):
-    """The error shows no value; with the file back, to ask again is a new charge."""
     registered(tmp_path)
     file = tmp_path / "people.parquet"
     pq.write_table(PEOPLE, file)
@@ -299,7 +286,6 @@ def test_data_that_go_away_after_the_charge_leave_the_charge_in_force(tmp_path):
 
 
 def test_a_column_that_changed_its_type_between_questions_is_refused_before_the_charge(tmp_path):
-    """A question looks at the form of the data anew."""
     file = tmp_path / "people.parquet"
     pq.write_table(PEOPLE, file)
     asking = session(registered(tmp_path), file)
@@ -333,7 +319,6 @@ def test_an_answer_says_which_rows_do_not_count_and_no_key_reaches_the_terminal_
 
 
 def test_a_data_frame_can_be_asked_more_than_once(tmp_path):
-    """So can what is read where it lies."""
     pq.write_to_dataset(PEOPLE, tmp_path / "people")
     stored = ds.dataset(tmp_path / "people")
     for data in (PEOPLE.to_pandas(), stored, PEOPLE.to_batches()[0]):
@@ -345,7 +330,6 @@ def test_a_data_frame_can_be_asked_more_than_once(tmp_path):
 
 
 def test_threads_that_ask_at_once_never_exceed_the_cap(tmp_path):
-    """Twelve ask for a quarter of the cap each: four are granted."""
     ledger = registered(tmp_path, cap="1/250")
     asking = session(ledger)
     results: list[str] = []
@@ -370,7 +354,6 @@ def test_threads_that_ask_at_once_never_exceed_the_cap(tmp_path):
 def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
     tmp_path, monkeypatch
 ):
-    """At most one charge for each question, and none is lost, wherever it is killed."""
     ledger = registered(tmp_path)
     file = tmp_path / "people.parquet"
     pq.write_table(PEOPLE, file)
@@ -402,7 +385,6 @@ def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
 def test_what_a_killed_process_left_of_a_throwaway_ledger_is_removed_at_the_next_start(
     tmp_path, monkeypatch
 ):
-    """The folder of a process that lives stays, and so does one without the mark of ours."""
     code = """if True:
         import os, signal, neyman as ny
         ledger = ny.throwaway(1)
@@ -438,7 +420,6 @@ SELECTED = [
 
 @pytest.mark.parametrize("text", SELECTED)
 def test_sql_selects_from_published_rows_what_duckdb_selects(text):
-    """With a budget that leaves no noise, DuckDB has the same rows in the same order."""
     draw = random.Random(5)
     rows = 300
     data = pa.table(
@@ -471,7 +452,6 @@ def _plain(value):
 
 
 def test_columns_of_extremes_say_that_they_are_quantiles():
-    """In the selected rows under each alias, and in the published tables; a median is a median."""
     people = pa.table({"age": [i % 40 for i in range(4000)]})
     session = ny.Session(
         people,
@@ -489,7 +469,6 @@ def test_columns_of_extremes_say_that_they_are_quantiles():
 
 
 def test_sql_is_one_charge_and_a_refusal_is_none(tmp_path):
-    """Several aggregates are one plan; an error of the text or of the plan comes before."""
     asking = session(registered(tmp_path), table="people")
     clips = {"age": (0, 100)}
     answer = asking.sql(
@@ -514,7 +493,6 @@ def test_sql_is_one_charge_and_a_refusal_is_none(tmp_path):
 
 
 def test_no_key_that_a_question_discovers_is_obeyed_by_a_terminal():
-    """Control characters and direction marks of the data are codes in all texts of the answer."""
     key = "a\x1b[2J\x07\x9b1m\u202e\u200f\r\n\x00z"
     asking = ny.Session(
         pa.table({"word": [key] * 500}),
@@ -537,7 +515,6 @@ def test_no_key_that_a_question_discovers_is_obeyed_by_a_terminal():
 
 
 def test_sql_joins_the_keys_that_its_queries_discover(tmp_path):
-    """A key that one query publishes and another does not has NULL there."""
     words = pa.table({"word": ["a"] * 500 + ["b"] * 300, "x": [1] * 500 + [0] * 300})
     columns = {"word": {"discover": True}, "x": {"integer": True}}
     asking = ny.Session(

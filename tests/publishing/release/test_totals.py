@@ -126,13 +126,11 @@ def pairs(*names: str) -> dict[str, Any]:
     ],
 )
 def test_totals_that_cannot_be_are_refused_with_the_field_and_the_numbers(totals, more, said):
-    """Each problem is found from the plan alone, before there are a ledger and data."""
     with pytest.raises(PlanError, match=said):
         plan(*totals, **more)
 
 
 def test_totals_come_from_a_file_in_the_plans_folder_as_from_a_list(tmp_path):
-    """A CSV file and a list in another order are one plan; the data's own file is refused."""
     (tmp_path / "totals.csv").write_text("total,state,nation\n40,Iowa,US\n60,Ohio,US\n")
     listed = plan({"by": ["state"], "values": [["US", "Iowa", 40], ["US", "Ohio", "60"]]})
     own = plan({"by": ["state"], "values": "totals.csv"}, folder=tmp_path)
@@ -145,7 +143,6 @@ def test_totals_come_from_a_file_in_the_plans_folder_as_from_a_list(tmp_path):
 
 
 def test_a_plan_without_totals_keeps_its_canonical_form():
-    """An empty list of totals is not a section, and has no mark."""
     own = plan()
     assert "totals" not in own.canonical()
     assert own.totals_hash == ""
@@ -154,13 +151,11 @@ def test_a_plan_without_totals_keeps_its_canonical_form():
 
 @pytest.mark.parametrize("row", [[], ["US"], ["US", "Ohio"], [60]])
 def test_a_row_of_totals_without_its_keys_or_number_is_refused_by_its_place(row):
-    """An empty row has no number either."""
     with pytest.raises(PlanError, match=r"totals\[0\].values: row 1 = .* nation, state, total"):
         plan({"by": ["state"], "values": [row]})
 
 
 def test_the_mark_is_of_the_cells_in_which_rows_count():
-    """The order of lists does not matter; other numbers, unlisted keys, or places do."""
     own, other = plan(STATE, YEAR), dict(SECTIONS["columns"])
     alone = [{**SECTIONS["query"][0], "share": 1}]
     turned = plan(YEAR, {**STATE, "values": STATE["values"][::-1]}, query=alone)
@@ -226,7 +221,6 @@ def test_the_order_of_totals_is_found_where_their_columns_close_no_cycle():
 
 
 def test_a_ledger_and_its_plans_state_the_same_totals(tmp_path):
-    """The plain relation, other totals, and none are each refused before the data are read."""
     own = plan(STATE, YEAR)
     plain = ny.Ledger(tmp_path / "plain.db")
     plain.create("people@1", protects="person", neighboring="replace-one", cap=10)
@@ -258,7 +252,6 @@ def test_a_ledger_and_its_plans_state_the_same_totals(tmp_path):
 
 @pytest.mark.parametrize("mark", ["x", "sha256:12", "sha256:" + "g" * 64])
 def test_a_mark_is_a_hash_and_goes_with_replace_one(tmp_path, mark):
-    """Anything else is refused where the dataset is registered."""
     ledger, terms = ny.Ledger(tmp_path / "l.db"), {"protects": "person", "cap": 1}
     with pytest.raises(ValueError, match="totals_hash of a plan"):
         ledger.create("a@1", neighboring="replace-one", totals=mark, **terms)
@@ -267,7 +260,6 @@ def test_a_mark_is_a_hash_and_goes_with_replace_one(tmp_path, mark):
 
 
 def test_an_estimate_is_not_charged_to_a_marked_dataset(tmp_path):
-    """Its guarantee is stated for the plain relation."""
     ledger = marked(tmp_path / "l.db", plan(STATE))
     with pytest.raises(LedgerError, match="keeping totals"):
         ny.estimate.mean(
@@ -277,7 +269,6 @@ def test_an_estimate_is_not_charged_to_a_marked_dataset(tmp_path):
 
 
 def test_a_run_that_fails_after_its_charge_is_spent_and_publishes_nothing(tmp_path, monkeypatch):
-    """The same plan is refused until it is to be charged again, and then adds up."""
     own = plan(STATE, YEAR, consistency={"method": "integer"})
     ledger = marked(tmp_path / "l.db", own)
     write = FirstRun._write
@@ -302,7 +293,6 @@ def test_a_run_that_fails_after_its_charge_is_spent_and_publishes_nothing(tmp_pa
 
 
 def test_a_release_names_the_claims_that_no_total_moves(tmp_path):
-    """Receipt and report name what the totals hold, and print no limit for every other claim."""
     own = plan(STATE, YEAR, consistency={"method": "integer"})
     done = release(own, PEOPLE, marked(tmp_path / "l.db", own), out=tmp_path / "out")
     receipt = done.receipt
@@ -335,7 +325,6 @@ def test_a_release_names_the_claims_that_no_total_moves(tmp_path):
 
 
 def test_a_total_that_no_query_reads_is_named_as_a_claim_without_a_limit(tmp_path):
-    """The plan, the receipt, and the report say that the total reveals it."""
     query = {"name": "race", "measure": "count", "by": ["race"], "share": "1"}
     own = plan(YEAR, query=[query])
     words = "no total moves: race. Every other claim has no limit: year, and each claim"
@@ -352,7 +341,6 @@ def test_a_total_that_no_query_reads_is_named_as_a_claim_without_a_limit(tmp_pat
 
 @pytest.mark.parametrize("forged", ["totals", "held", "no_limit", "value"])
 def test_verification_finds_a_receipt_that_states_other_totals(tmp_path, forged):
-    """Other numbers, a claim that is given a limit, or a wider guarantee do not pass."""
     own = plan(STATE, YEAR, consistency={"method": "nonnegative"})
     done = release(own, PEOPLE, marked(tmp_path / "l.db", own), out=tmp_path / "out")
     path = done.folder / "receipt.json"
@@ -373,7 +361,6 @@ def test_verification_finds_a_receipt_that_states_other_totals(tmp_path, forged)
 
 
 def test_the_commands_say_which_claims_have_a_limit(tmp_path):
-    """``plan check``, ``ledger create --plan``, ``ledger show``, and ``run`` state the totals."""
     pq.write_table(PEOPLE, tmp_path / "people.parquet")
     path, ledger = str(tmp_path / "plan.toml"), str(tmp_path / "l.db")
     Path(path).write_text(toml_text(plan(STATE, YEAR).canonical()))

@@ -338,7 +338,6 @@ def broken(draw, answer):
 
 
 def test_no_json_makes_it_raise(honest, tmp_path_factory, attempts):
-    """Junk at any place of the receipt is refused, whatever it is."""
     content = json.loads((honest / "receipt.json").read_text())
     folder = tmp_path_factory.mktemp("junk")
     shutil.copytree(honest, folder, dirs_exist_ok=True)
@@ -360,7 +359,6 @@ def said(folder, name, **given):
 
 
 def test_an_unsigned_receipt_says_what_that_leaves_open(folder):
-    """It is consistent, and so would be a forgery; asked for a signature, it fails."""
     ok, detail = said(folder, "signature")
     assert ok
     assert "unsigned" in detail
@@ -372,7 +370,6 @@ def test_an_unsigned_receipt_says_what_that_leaves_open(folder):
 
 
 def test_a_signed_receipt_is_its_signers_or_fails(folder):
-    """Another key, another receipt or another signature are refused."""
     for name in ("custodian", "stranger"):
         create_key(folder.parent / name)
     receipt = (folder / "receipt.json").read_bytes()
@@ -393,7 +390,6 @@ def test_a_signed_receipt_is_its_signers_or_fails(folder):
 
 
 def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folder, tmp_path):
-    """The entry, its charge and every file's hash; another ledger, or an older one, does not."""
     book = honest.parent / "l.db"
     selection = tmp_path / "kept"
     with Ledger(book) as ledger:
@@ -440,7 +436,6 @@ def test_the_date_of_a_receipt_is_the_day_of_its_charge(honest, folder):
 
 
 def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(folder):
-    """The ledger spent it, so nothing is at risk."""
     charged = Fraction(json.loads((folder / "receipt.json").read_text())["ledger"]["charged"])
     tell(folder, swap("ledger.charged", str(charged * Fraction(11, 10))))
     by_name = {check.name: check for check in verify(folder)}
@@ -493,7 +488,6 @@ def test_bounds_that_miss_ours_are_refused(lower, upper):
 
 
 def test_bounds_that_claim_more_than_versions_differ_by_are_refused():
-    """Also where they lie inside a wide enclosure of ours."""
     ours = {"level": 0.05, "lower": 0.1, "upper": 0.2}
     said = {"level": 0.05, "lower": 0.1, "upper": 0.19}
     with pytest.raises(Differs):

@@ -80,7 +80,6 @@ def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage):
 
 
 def test_fixed_point_values_are_told_exactly():
-    """Sums of cents become decimals, whatever their size; counts stay whole numbers."""
     values = np.array([0, -5, 123456789, -(2**62), 2**62])
     answer = pa.table(columns(estimate(query_of("sum"), 2, {"sum": (values, Fraction(4))})))
     assert answer["value"].to_pylist() == [Decimal(int(x)).scaleb(-2) for x in values]
@@ -110,7 +109,6 @@ def integers_of(clip, data):
 
 
 def test_without_noise_each_measure_is_what_it_is_of_the_data():
-    """Sum, mean, variance and quantiles of cents, against plain Python."""
     data = [120, 450, 451, 999, 0, 700, 700, 300]
     sure = Fraction(0)
     for clip in ((0, 1000), (-1, 1000), (0, 999)):  # the middle of some is a half
@@ -167,7 +165,6 @@ PARTS = ("offset", "square", "count")
 @pytest.mark.parametrize("data", [*DATA.values(), CENTS], ids=[*DATA, "cents"])
 @pytest.mark.parametrize("noise", [Fraction(1, 2), Fraction(4), Fraction(150)])
 def test_intervals_of_means_and_variances_cover(data, noise):
-    """With noise as strong as the counts' times what a row can add; values stay possible ones."""
     clip, values = data
     low, high = clip
     bits = Words(5)
@@ -191,7 +188,6 @@ def test_intervals_of_means_and_variances_cover(data, noise):
 
 
 def test_a_standard_deviation_of_0_in_a_wide_clip_warns_of_nothing():
-    """Its first-order error overflows, so the bound on it is published."""
     half, none = 10**6, np.zeros(1, np.int64)
     offset, square = (none, Fraction(half) ** 2), (none, Fraction(half) ** 4)
     root = standard_deviation((-half, half), offset, square, (none + 5, Fraction(1)))
@@ -210,7 +206,6 @@ RATIOS = {
 @pytest.mark.parametrize("name", RATIOS)
 @pytest.mark.parametrize("noise", [Fraction(1, 2), Fraction(4), Fraction(150)])
 def test_the_chance_that_a_ratio_s_interval_holds_it_is_at_least_90_percent(name, noise):
-    """Exactly, over all noisy sums that come, in doubles; and values stay possible ones."""
     clip, clip_over, above, over = RATIOS[name]
     law, chance = mass(noise)
     both = np.meshgrid(sum(above) + law, sum(over) + law, indexing="ij")
@@ -233,7 +228,6 @@ def test_the_chance_that_a_ratio_s_interval_holds_it_is_at_least_90_percent(name
 
 @pytest.mark.parametrize("name", ["spread", "alike", "apart", "years"])
 def test_an_interval_of_a_mean_is_no_wider_than_its_chance_needs(name):
-    """With wide noise and a count far above it, 93% at most hold the mean, but for 1e-7."""
     clip, values = DATA[name]
     values = values * 20
     noise, bits = Fraction(150), Words(11)
@@ -253,7 +247,6 @@ def test_an_interval_of_a_mean_is_no_wider_than_its_chance_needs(name):
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("noise", [Fraction(1), Fraction(3), Fraction(4), Fraction(9)])
 def test_the_chance_that_a_mean_s_interval_holds_it_is_at_least_90_percent(name, noise):
-    """Exactly, over all noisy offsets and counts that come, in doubles."""
     clip, values = DATA[name]
     truth, scale = integers_of(clip, values), scales_of(clip)
     noises = {"offset": noise * scale[0] ** 2, "count": noise}
@@ -309,7 +302,6 @@ def test_a_variance_s_interval_is_its_extremes_over_the_box(clip):
 @pytest.mark.parametrize("bins", [1, 2, 3, 16, 50])
 @pytest.mark.parametrize("noise", [Fraction(1), Fraction(40)])
 def test_intervals_of_quantiles_cover(bins, noise):
-    """The value at the quantile's place among the data is between the two edges."""
     edges = tuple(range(0, 10 * bins + 1, 10))
     values = sorted((7 * i * i) % (10 * bins) for i in range(60))
     held = [sum(a <= x < b for x in values) for a, b in itertools.pairwise(edges)]
@@ -331,7 +323,6 @@ def test_intervals_of_quantiles_cover(bins, noise):
 @pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
 @pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)])
 def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(noise, held, level):
-    """Exactly, over all noisy counts of three bins that come, in doubles."""
     k, p = mass(noise)
     far = abs(k) <= 6 * math.sqrt(noise) + 1  # beyond there is less than 1e-8
     k, p = k[far], p[far]
@@ -345,7 +336,6 @@ def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(n
 
 @pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)])
 def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
-    """Half of it is 1.645 standard deviations of what decides, a count, and a bin and a half."""
     number, each, noise, draws = 64, 20, Fraction(100), 500
     noisy = np.full(number * draws, each) + discrete_gaussian(noise, number * draws, Words(3))
     result = quantiles(tuple(range(number + 1)), (level,), (noisy, noise))
@@ -356,7 +346,6 @@ def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
 
 
 def test_quantiles_rise_with_their_level():
-    """From the same counts, values and both ends are in the order of the levels."""
     noisy = np.tile([5, 0, 9, 30, 2, 1, 0, 4], 500) + discrete_gaussian(Fraction(9), 4000, Words(1))
     levels = tuple(Fraction(i, 10) for i in range(1, 10))
     result = quantiles(tuple(range(9)), levels, (noisy, Fraction(9)))
@@ -367,7 +356,6 @@ def test_quantiles_rise_with_their_level():
 
 @pytest.mark.parametrize("sigma_squared", [Fraction(2), Fraction(60), Fraction(4000)])
 def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same(sigma_squared):
-    """For each true number, exactly: among what reaches the threshold, 90% and more."""
     least = threshold(sigma_squared, Fraction(1, 10**6))
     sigma = math.sqrt(sigma_squared)
     for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
@@ -381,7 +369,6 @@ def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same
 
 
 def test_far_above_the_threshold_a_shown_number_has_the_usual_interval():
-    """Selection does not matter there."""
     least = threshold(Fraction(60), Fraction(1, 10**6))
     result = shown(np.array([least + 500]), Fraction(60), least)
     assert result.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
@@ -405,7 +392,6 @@ def test_a_half_width_covers_where_the_sum_of_millions_of_weights_is_close():
 
 
 def test_a_half_width_of_large_noise_is_the_one_that_sums_give():
-    """The integral decides but near a whole number, where the sum does."""
     for number in range(60):
         sigma_squared = Fraction(10**6 + 977 * number**3)
         k = np.arange(9 * math.isqrt(int(sigma_squared)) + 40, dtype=float)
@@ -539,13 +525,11 @@ def test_beyond_the_sums_a_threshold_is_safe_and_close(delta):
 
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(2, 3), Fraction(1, 10**301)])
 def test_a_delta_outside_its_range_is_refused(delta):
-    """With the range."""
     with pytest.raises(ValueError, match="1e-300 to 1/2"):
         threshold(Fraction(1), delta)
 
 
 def test_keys_that_reach_the_threshold_come_in_the_order_of_their_bytes():
-    """The order in which the data had them does not show; accents sort by their bytes."""
     keys = pa.table({"state": ["B", "A", "A", "B"], "job": ["z", "é", "z", "a"]})
     rows = selected(keys, np.array([5, 9, 7, 4]), 5)
     assert rows.tolist() == [2, 1, 0]
@@ -719,7 +703,6 @@ def test_what_is_seen_of_numbers_by_unknown_keys_is_within_the_declared_mechanis
 
 
 def test_a_count_of_units_with_one_row_is_the_number_of_units():
-    """It costs no second noise; with more rows in a cell, or on two levels, it does."""
     assert [e.measure for e in plan_that_measures("add-remove", 1, "count").entries()] == ["keys"]
     (entry,) = plan_that_measures("add-remove", 3, "count", rows_per_group=1).entries()
     assert (entry.measure, entry.keys) == ("keys", 3)
@@ -732,7 +715,6 @@ def test_a_count_of_units_with_one_row_is_the_number_of_units():
 
 
 def test_numbers_by_unknown_keys_are_charged_once_to_delta():
-    """Units and values share rho, and only units can reveal a key."""
     plan = plan_that_measures("replace-one", 2, "sum")
     assert charge(plan.mechanism(), "zcdp") == (10, failure(DELTA, 2))
     keys, values = plan.entries()
@@ -743,14 +725,12 @@ def test_numbers_by_unknown_keys_are_charged_once_to_delta():
 
 
 def test_a_key_of_a_single_unit_is_what_the_delta_is_about():
-    """Where only the unit has the key, its chance of being shown is at most the declared one."""
     p, q = counted((1,)), counted((0,))
     shown = float(np.sum(p[q == 0]))
     assert 0.2 * float(DELTA) < shown <= float(DELTA)
 
 
 def test_keys_are_charged_to_rho_and_to_delta():
-    """The plan's mechanism costs its rho, and what may be revealed outright."""
     plan = plan_of("add-remove", 2)
     assert charge(plan.mechanism(), "zcdp") == (10, failure(DELTA, 2))
     assert plan.admits(plan.mechanism())
@@ -759,7 +739,6 @@ def test_keys_are_charged_to_rho_and_to_delta():
 
 
 def test_a_record_that_stays_may_lose_a_key_and_gain_one():
-    """The scenario of a job moves two counts and may fail as under replace-one."""
     (entry,) = moved(plan_of("add-remove", 1), ("job",))
     assert entry.shifts == ((1, 1),)
     assert entry.relation == "replace-one"
@@ -774,7 +753,6 @@ ERRORS = {error.name: error for error in errors(MIXED_PLAN)}
 @given(st.floats(-20, 100), st.sampled_from([1000, 10_000]))
 @settings(max_examples=60)
 def test_a_published_mean_states_no_more_than_was_told(value, rows):
-    """At every true mean the stated error is at most the one told, which the clip's end reaches."""
     fields = {n: (error, half) for n, error, half in ERRORS["mean age.all"].by_rows}[rows]
     noise = {part: NOISE["mean age", "all", part] for part in ("offset", "count")}
     offset = np.array([round((value - 40) * rows)])
@@ -789,7 +767,6 @@ def test_a_published_mean_states_no_more_than_was_told(value, rows):
 @given(st.lists(st.integers(0, 50_000), min_size=2, max_size=2), st.floats(0, 1))
 @settings(max_examples=60)
 def test_a_published_variance_states_no_more_than_was_told(values, part):
-    """For every two-valued column the stated error is at most the one told."""
     rows = 10_000
     fields = {n: error for n, error, _ in ERRORS["spread.all"].by_rows}[rows]
     noise = {name: NOISE["spread", "all", name] for name in ("offset", "square", "count")}
