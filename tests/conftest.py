@@ -124,16 +124,12 @@ def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port), "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-    }
+    }  # fmt: skip
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     own, address = spark._MASTER, f"sc://127.0.0.1:{port}"
     if os.environ.get("NEYMAN_SPARK") == "connect":

@@ -23,20 +23,10 @@ __all__ = ["Said", "forked", "set_clock"]
 
 _CHANGES = frozenset(
     (
-        "fcntl.flock",
-        "os.chmod",
-        "os.link",
-        "os.mkdir",
-        "os.remove",
-        "os.rename",
-        "os.rmdir",
-        "os.symlink",
-        "os.truncate",
-        "shutil.rmtree",
-        "tempfile.mkdtemp",
-        "tempfile.mkstemp",
-    )
-)
+        "fcntl.flock", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
+        "os.symlink", "os.truncate", "shutil.rmtree", "tempfile.mkdtemp", "tempfile.mkstemp",
+    ),
+)  # fmt: skip
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 

@@ -11,15 +11,11 @@ from neyman import Plan, run
 release = partial(run, pages={})
 
 SMALL: dict[str, Any] = {
-    "schema": 2,
-    "name": "small",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
-    "columns": {"race": {"keys": ["white", "black"]}},
-    "budget": {"zcdp": "1/2"},
+    "columns": {"race": {"keys": ["white", "black"]}}, "budget": {"zcdp": "1/2"},
     "query": [{"name": "race", "measure": "count", "by": ["race"], "share": "1"}],
-}
+}  # fmt: skip
 
 
 COUNTIES = [

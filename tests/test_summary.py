@@ -112,14 +112,9 @@ def run(folder: Path, skips: str) -> tuple[int, str]:
     env = {**os.environ, "NEYMAN_SKIPS": skips, "PYTHONPATH": path}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "test_these.py"],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        [*command, "test_these.py"], cwd=folder, env=env, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
     return done.returncode, done.stdout
 
 

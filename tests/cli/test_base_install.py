@@ -34,15 +34,9 @@ from plans import SMALL
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 QUESTION = {
-    "about": "mechanism",
-    "kind": "discrete",
-    "sigma": 2,
-    "steps": 10,
-    "ask": "risk",
-    "level": 0.05,
-    "prior": 0.5,
-    "delta": 1e-6,
-}
+    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "risk", "level": 0.05,
+    "prior": 0.5, "delta": 1e-6,
+}  # fmt: skip
 
 
 def normal(name: str) -> str:
@@ -90,14 +84,9 @@ def run(base: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProces
     """What a Python of the base install says, away from the sources."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     return subprocess.run(
-        [base, "-W", "error", *map(str, arguments)],
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        [base, "-W", "error", *map(str, arguments)], cwd=cwd, env=env, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
 
 
 def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -112,20 +101,10 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...],
 COMMANDS = dict(commands(typer.main.get_command(app)))  # pyright: ignore[reportArgumentType]
 # What each command needs to begin. A new command gets its required parameters by their names.
 GIVEN = {
-    "plan": "plan.toml",
-    "data": "people=people.csv",
-    "ledger": "ledger.db",
-    "into": "out",
-    "receipt": "out",
-    "folder": "out",
-    "dataset": "people@1",
-    "to": "team",
-    "cap": "1",
-    "entry": "1",
-    "path": "key.pem",
-    "rows": "rows.parquet",
-    "sql": "SELECT COUNT(*) FROM people",
-}
+    "plan": "plan.toml", "data": "people=people.csv", "ledger": "ledger.db", "into": "out",
+    "receipt": "out", "folder": "out", "dataset": "people@1", "to": "team", "cap": "1",
+    "entry": "1", "path": "key.pem", "rows": "rows.parquet", "sql": "SELECT COUNT(*) FROM people",
+}  # fmt: skip
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],
     ("calibrate",): ["Gaussian(x) * 10", "--gdp", "1"],
@@ -240,13 +219,9 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
     assert all(name.startswith(below) for name in of_torch)
     assert all("pip install 'neyman[" in answer[name] for name in answer.keys() - of_torch)
     light = (
-        "neyman.numerics",
-        "neyman.curves.losses",
-        "neyman.curves.profiles",
-        "neyman.curves.tradeoff",
-        "neyman.mechanisms",
-        "neyman.accounting.semantics",
-    )
+        "neyman.numerics", "neyman.curves.losses", "neyman.curves.profiles",
+        "neyman.curves.tradeoff", "neyman.mechanisms", "neyman.accounting.semantics",
+    )  # fmt: skip
     assert [name for name in answer if name.startswith(light)] == []
 
 
@@ -263,16 +238,10 @@ for name in dir(neyman):
     assert (done.returncode, done.stderr) == (0, "")
     answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     of_releases = (
-        "neyman.publishing.release",
-        "neyman.publishing.plan.",
-        "neyman.ledger",
-        "neyman.api",
-        "neyman.analysis.training",
-        "neyman.torch",
-        "neyman.estimate",
-        "neyman.analysis.estimators",
+        "neyman.publishing.release", "neyman.publishing.plan.", "neyman.ledger", "neyman.api",
+        "neyman.analysis.training", "neyman.torch", "neyman.estimate", "neyman.analysis.estimators",
         "neyman.analysis.hypothesis_tests",
-    )
+    )  # fmt: skip
     light = {  # descriptions, which need no ledger
         "neyman.publishing.plan.sections",
         "neyman.analysis.estimators.estimate",

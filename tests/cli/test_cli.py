@@ -134,12 +134,10 @@ SPLIT = "plan split mixed.toml --out"
 REFUSED = {
     "account 'Gaussian(sigma=-1)'": "sigma = -1",
     "account 'Gaussian(sigma=1) * 2.5'": "count = 2.5",
-    "account '__import__(1)'": "is not allowed here",
-    "account 'Gaussian(1) +'": "cannot be read",
+    "account '__import__(1)'": "is not allowed here", "account 'Gaussian(1) +'": "cannot be read",
     "account 'Gaussian(1)' --delta 2": "delta = 2",
     "account 'Gaussian(1)' --level nan": "level = nan",
-    "account 'Gausian(1)'": "did you mean Gaussian?",
-    "calibrate 'Gaussian(x)'": "given: none",
+    "account 'Gausian(1)'": "did you mean Gaussian?", "calibrate 'Gaussian(x)'": "given: none",
     "calibrate 'Gaussian(x)' --power 0.1": "given: --power",
     "calibrate 'Gaussian(x)' --gdp 1 --delta 1e-6": "given: --delta, --gdp",
     "calibrate 'Gaussian(2) * 10' --gdp 1": "has no x",
@@ -152,12 +150,9 @@ REFUSED = {
     "calibrate mixed.toml --error race 1e9": "must be between 1e-15 and 1e4",
     "calibrate mixed.toml --error pay 1": "must be between 1e-15 and 1e4",
     "calibrate mixed.toml --zcdp 1 --out curve.png": "must end in .svg",
-    "verify nothing.json": "nothing.json",
-    "report nothing": "nothing",
-    "report nothing --out page.pdf": "must end in .html",
-    "ledger show nothing.db": "nothing.db",
-    "ledger create l.db people --cap 1": "people",
-    "ledger create l.db people@1 --cap nan": "nan",
+    "verify nothing.json": "nothing.json", "report nothing": "nothing",
+    "report nothing --out page.pdf": "must end in .html", "ledger show nothing.db": "nothing.db",
+    "ledger create l.db people --cap 1": "people", "ledger create l.db people@1 --cap nan": "nan",
     "ledger create l.db a@1 --cap 1e400": "cap",
     f"run nothing.toml --data people=people.csv {WITH}": "nothing.toml",
     f"run plan.toml --data people {WITH}": "TABLE=PATH",
@@ -190,7 +185,7 @@ REFUSED = {
     "plan init broken.parquet --out new.toml": "not a Parquet file",
     "plan init latin.csv --out new.toml": "give --encoding",
     "plan init latin.csv --out new.toml --encoding nothing": "encoding = 'nothing'",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("command", REFUSED)
@@ -244,14 +239,9 @@ def test_a_reader_that_leaves_is_no_error(folder, args):
 def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder, form):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [*NEYMAN, *RUN, *form],
-            cwd=folder,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+            [*NEYMAN, *RUN, *form], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
     assert done.returncode == 1
     assert "what was done stands" in done.stderr
     assert "Traceback" not in done.stderr
@@ -512,21 +502,12 @@ def test_every_public_mechanism_has_a_text():
 @pytest.mark.parametrize(
     "text",
     [
-        "Mechanism.from_json('{}')",
-        "Gaussian.__init__(1)",
-        "Gaussian._from_fields({})",
-        "Runs.geometric(10)",
-        "run('plan.toml', 'a', 'b', 'c')",
-        "Ledger('a.db')",
-        "throwaway()",
-        "Gaussian(1).tradeoff()",
-        "gdp(1)",
-        "Gaussian(True)",
-        "open('/etc/passwd')",
-        "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])",
-        "Marginals({**{}}, noise={})",
+        "Mechanism.from_json('{}')", "Gaussian.__init__(1)", "Gaussian._from_fields({})",
+        "Runs.geometric(10)", "run('plan.toml', 'a', 'b', 'c')", "Ledger('a.db')", "throwaway()",
+        "Gaussian(1).tradeoff()", "gdp(1)", "Gaussian(True)", "open('/etc/passwd')",
+        "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])", "Marginals({**{}}, noise={})",
     ],
-)
+)  # fmt: skip
 def test_a_text_calls_no_other_function(text):
     with pytest.raises(ValueError, match=r"mechanism|sigma"):
         mechanism_from(text)
@@ -624,12 +605,9 @@ def test_version_help_and_completion_load_no_library_but_typer(command, words, s
         asked |= {"_NEYMAN_COMPLETE": "complete_bash", "COMP_WORDS": words}
         asked["COMP_CWORD"] = str(words.count(" "))
     done = subprocess.run(
-        [sys.executable, "-c", code, *command.split()],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True,
         env=asked,
-    )
+    )  # fmt: skip
     assert done.stderr == "[]\n"
     assert said in done.stdout if "help" in command else done.stdout == said
 

@@ -264,20 +264,14 @@ def test_sql_beside_a_derived_column_at_the_top_gives_the_checked_plan_or_none(t
         assert [one.name for one in Plan.load(new).rows.derived] == ["young", "old"]
 
 
-PEOPLE = pa.table(
-    {
-        "person_id": ["p1", "p2"],
-        "age": [40, 50],
-        "pay": pa.array([1.5, 2.5]),
-        "rent": pa.array([1, 2], pa.decimal128(9, 2)),
-        "member": [True, False],
-        "born": [datetime.date(1980, 1, 1)] * 2,
-        "seen": pa.array([0, 1], pa.timestamp("us", "Asia/Tokyo")),
-        "sex": pa.array(["f", "m"]).dictionary_encode(),
-        "birth place": ["Ort", "Vila"],
-        "tags": [["a"], ["b"]],
-    }
-)
+PEOPLE = pa.table({
+    "person_id": ["p1", "p2"], "age": [40, 50], "pay": pa.array([1.5, 2.5]),
+    "rent": pa.array([1, 2], pa.decimal128(9, 2)), "member": [True, False],
+    "born": [datetime.date(1980, 1, 1)] * 2,
+    "seen": pa.array([0, 1], pa.timestamp("us", "Asia/Tokyo")),
+    "sex": pa.array(["f", "m"]).dictionary_encode(), "birth place": ["Ort", "Vila"],
+    "tags": [["a"], ["b"]],
+})  # fmt: skip
 
 
 KINDS = [None, pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.string(), pa.bool_()]

@@ -51,12 +51,9 @@ def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(
         ledger = ny.throwaway(1)
         ledger.register("a@1", protects=unit.protects, neighboring="replace-one", rows=1)
         asking = ny.Session(
-            ledger=ledger,
-            dataset="a@1",
-            data=pa.table({f"c{text}": [text, "b"]}),
-            unit=unit,
+            ledger=ledger, dataset="a@1", data=pa.table({f"c{text}": [text, "b"]}), unit=unit,
             columns={f"c{text}": ny.keys([text, "b"], unknown="drop")},
-        )
+        )  # fmt: skip
 
         def failed():
             raise ValueError(text)

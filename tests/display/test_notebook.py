@@ -29,14 +29,11 @@ def published(tmp_path_factory):
     data = folder / "people.parquet"
     pq.write_table(pa.table({"race": values}), data)
     plan = ny.Plan(
-        name="survey",
-        dataset="people@1",
-        table="people",
+        name="survey", dataset="people@1", table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
-        queries=[ny.query.count(by=["race"])],
-        budget=ny.zcdp("1/2"),
-    )
+        queries=[ny.query.count(by=["race"])], budget=ny.zcdp("1/2"),
+    )  # fmt: skip
     return release(plan, data, ledger, folder / "out"), ledger, plan
 
 

@@ -556,19 +556,11 @@ def test_bad_terms_are_refused_by_name_and_nothing_is_made(tmp_path: Path, argum
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        ("charge", -1),
-        ("charge", math.nan),
-        ("charge", None),
-        ("delta", "2"),
-        ("delta", -0.5),
-        ("key", ""),
-        ("key", b"k"),
-        ("mechanisms", [math.nan]),
-        ("mechanisms", {1j}),
-        ("plan", "{"),
+        ("charge", -1), ("charge", math.nan), ("charge", None), ("delta", "2"), ("delta", -0.5),
+        ("key", ""), ("key", b"k"), ("mechanisms", [math.nan]), ("mechanisms", {1j}), ("plan", "{"),
         ("plan", {}),
     ],
-)
+)  # fmt: skip
 def test_bad_reservations_are_refused_by_name_and_nothing_is_spent(ledger, argument, value):
     good = {"key": "k", "charge": 1, "delta": 0, "mechanisms": [], "plan": "{}"}
     with pytest.raises((ValueError, TypeError), match=argument):
@@ -579,17 +571,10 @@ def test_bad_reservations_are_refused_by_name_and_nothing_is_spent(ledger, argum
 @pytest.mark.parametrize(
     "files",
     [
-        {},
-        {"": b""},
-        {"/etc/passwd": b""},
-        {"a/../../b": b""},
-        {"./a": b""},
-        {"a//b": b""},
-        {"a\\b": b""},
-        {"a": "text"},
-        {1: b""},
+        {}, {"": b""}, {"/etc/passwd": b""}, {"a/../../b": b""}, {"./a": b""}, {"a//b": b""},
+        {"a\\b": b""}, {"a": "text"}, {1: b""},
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused_and_the_entry_stays_as_it_was(ledger: Ledger, files):
     entry = reading(ledger, 1)
     with pytest.raises((ValueError, TypeError), match="files"):

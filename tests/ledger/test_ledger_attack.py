@@ -27,24 +27,9 @@ def ledger(place: str) -> Ledger:
 
 
 HOSTILE = [
-    None,
-    True,
-    1.5,
-    10**30,
-    -(10**30),
-    2**63,
-    b"x",
-    [],
-    {},
-    (),
-    object(),
-    "a\0b",
-    "\ud800",
-    "x" * 5000,
-    "'; DROP TABLE entry; --",
-    "%s",
-    "?",
-]
+    None, True, 1.5, 10**30, -(10**30), 2**63, b"x", [], {}, (), object(), "a\0b", "\ud800",
+    "x" * 5000, "'; DROP TABLE entry; --", "%s", "?",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:14])
@@ -228,12 +213,8 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
     for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
         asked = int(charge * units) + (holder == "free")
         answer = {
-            **reserved,
-            "to": holder,
-            "key": "x",
-            "units": asked,
-            "charge": f"{asked}/{units}",
-        }
+            **reserved, "to": holder, "key": "x", "units": asked, "charge": f"{asked}/{units}",
+        }  # fmt: skip
         with pytest.raises(LedgerError, match=why), ledger._write_transaction() as write:
             write.reserve(2, answer)
     assert ledger.account(NAME).spent == Fraction(1, 2)

@@ -89,12 +89,9 @@ def auditor(ledger: Ledger, folder: Path, change=lambda lines: lines):
     lines = change(list(ledger.lines()))
     (folder / "export.jsonl").write_text("".join(f"{line}\n" for line in lines))
     return subprocess.run(
-        [sys.executable, "-I", "-c", match[1], folder / "export.jsonl"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        [sys.executable, "-I", "-c", match[1], folder / "export.jsonl"], capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp_path):

@@ -138,14 +138,9 @@ class AgainstFractions(RuleBasedStateMachine):
         entry = call()
         assert entry.id == len(self.entries) + 1
         self.entries[entry.id] = {
-            "dataset": name,
-            "to": to,
-            "part": part,
-            "key": key,
-            "charge": charge,
-            "delta": delta,
+            "dataset": name, "to": to, "part": part, "key": key, "charge": charge, "delta": delta,
             "state": "reserved",
-        }
+        }  # fmt: skip
 
     def left(self, dataset, to, part, what="charge"):
         per, lefts = (ONE if what == "charge" else DELTA), []

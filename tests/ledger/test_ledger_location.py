@@ -73,12 +73,9 @@ def holder(tmp_path: Path):
     def start(path: Path) -> subprocess.Popen[str]:
         command = [sys.executable, "-W", "ignore", "-c", HOLDER, str(path)]
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+        )  # fmt: skip
         processes.append(process)
         assert process.stdout
         assert process.stdout.readline() == "spent\n"
@@ -409,14 +406,11 @@ def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM location",
-        "UPDATE location SET place = '{}'",
-        "UPDATE location SET event = 2",
-        "UPDATE location SET event = 3, id = 2",
-        "INSERT INTO location VALUES (2, 3, '{}', '')",
+        "DELETE FROM location", "UPDATE location SET place = '{}'", "UPDATE location SET event = 2",
+        "UPDATE location SET event = 3, id = 2", "INSERT INTO location VALUES (2, 3, '{}', '')",
         "INSERT OR REPLACE INTO location VALUES (1, 3, '{}', '')",
     ],
-)
+)  # fmt: skip
 def test_the_file_itself_keeps_its_location(tmp_path: Path, statement: str):
     path = new(tmp_path / "ledger.db")
     with Ledger(path) as ledger:

@@ -153,22 +153,12 @@ FIELDS = {
     "account": ["dataset", "parts", "cap", "units", "rows", "currency", "delta_units"],
     "allocation": ["dataset", "to", "of", "cap", "units"],
     "reserve": [
-        "entry",
-        "dataset",
-        "to",
-        "part",
-        "key",
-        "charge",
-        "units",
-        "plan",
-        "mechanisms",
-        "when",
+        "entry", "dataset", "to", "part", "key", "charge", "units", "plan", "mechanisms", "when",
         "delta",
     ],
-    "begin": ["entry"],
-    "finish": ["entry", "published", "files", "digest", "when"],
+    "begin": ["entry"], "finish": ["entry", "published", "files", "digest", "when"],
     "void": ["entry"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "name"), [(k, name) for k in FIELDS for name in FIELDS[k]])

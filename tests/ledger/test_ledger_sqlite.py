@@ -264,12 +264,9 @@ def test_a_forked_process_opens_connections_of_its_own(ledger: Ledger, tmp_path:
         book.create("census@1", cap=1, **UNIT)
         book.close()
         done = subprocess.run(
-            [sys.executable, "-c", FORKED, str(path), how],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+            [sys.executable, "-c", FORKED, str(path), how], capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         said, status, result = json.loads(done.stdout)
         assert (status, result) == (0, entries)

@@ -449,22 +449,17 @@ def test_urls(url: str, shown: str, parameters: dict[str, str]):
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://ann:hunter2@b@h/db",
-        "postgresql://ann:hunter2/b@h/db",
-        "postgresql://ann:12?hunter2@h/db",
-        "postgresql://ann:12#hunter2@h/db",
-        "postgresql://ann:hunter2%zz@h/db",
-        "postgresql://ann:hunter2@h:port/db",
-        "postgresql://ann:hunter2@h1,h2:port/db",
-        "postgresql://ann:hunter2@[::1/db",
+        "postgresql://ann:hunter2@b@h/db", "postgresql://ann:hunter2/b@h/db",
+        "postgresql://ann:12?hunter2@h/db", "postgresql://ann:12#hunter2@h/db",
+        "postgresql://ann:hunter2%zz@h/db", "postgresql://ann:hunter2@h:port/db",
+        "postgresql://ann:hunter2@h1,h2:port/db", "postgresql://ann:hunter2@[::1/db",
         "postgresql://ann:hunter2@h/db?hunter2",
         "postgresql://ann:hunter2@h/db?no_such_parameter=hunter2",
         "postgresql://ann:hunter2@h/db?schema=Hunter2",
         "postgresql://ann:hunter2@h/db?schema=pg_hunter2",
-        "postgresql://ann:hunter2@h/db?schema=x%22;hunter2",
-        "postgresql://ann:hunter2\u2100@h/db",
+        "postgresql://ann:hunter2@h/db?schema=x%22;hunter2", "postgresql://ann:hunter2\u2100@h/db",
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
     with pytest.raises(ValueError, match="url") as refusal:
         Address.read(url)

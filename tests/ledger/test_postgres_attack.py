@@ -319,36 +319,11 @@ def account() -> dict[str, Any]:
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY_DIGITS = "<5000 digits>"  # Python does not write so long a number by itself
 ODD = [
-    None,
-    True,
-    1.5,
-    -1,
-    2**63 - 1,
-    10**18,
-    MANY_DIGITS,
-    "",
-    "x",
-    "0",
-    "1/0",
-    "0/1",
-    "-1/2",
-    " ",
-    "9" * 3000 + "/1",
-    "1e999999999",
-    "\x1b[2J",
-    "\n",
-    "a" * 300,
-    "\u00e9",
-    "[" * 5000 + "]" * 5000,
-    '[{"a":' * 480 + "1" + "}]" * 480,
-    "[" + "9" * 5000 + "]",
-    "{}",
-    [],
-    ["x"],
-    {},
-    {"a": "x"},
+    None, True, 1.5, -1, 2**63 - 1, 10**18, MANY_DIGITS, "", "x", "0", "1/0", "0/1", "-1/2", " ",
+    "9" * 3000 + "/1", "1e999999999", "\x1b[2J", "\n", "a" * 300, "\u00e9", "[" * 5000 + "]" * 5000,
+    '[{"a":' * 480 + "1" + "}]" * 480, "[" + "9" * 5000 + "]", "{}", [], ["x"], {}, {"a": "x"},
     {"../a": EMPTY},
-]
+]  # fmt: skip
 
 
 def dumps(answer: Any, **how: Any) -> str:
@@ -454,10 +429,8 @@ def attempt_with(
 @pytest.mark.parametrize(
     "write",
     [
-        lambda answer: dumps(answer) + " ",
-        lambda answer: " " + dumps(answer),
-        lambda answer: dumps(answer) + "\n",
-        lambda answer: dumps(answer, separators=(", ", ": ")),
+        lambda answer: dumps(answer) + " ", lambda answer: " " + dumps(answer),
+        lambda answer: dumps(answer) + "\n", lambda answer: dumps(answer, separators=(", ", ": ")),
         lambda answer: dumps(dict(reversed(answer.items())), sort_keys=False),
         lambda answer: dumps(answer).replace('"entry":', '"entry":9,"entry":'),
         lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\\u00E9'),
@@ -468,11 +441,9 @@ def attempt_with(
         lambda answer: dumps(answer).replace('"why":"', '"why":"\\ud800'),
         lambda answer: dumps(answer).replace('"number":', '"number":0'),
         lambda answer: dumps(answer).replace('"entry":', '"entry": '),
-        lambda answer: "[" + dumps(answer) + "]",
-        lambda answer: "null",
-        lambda answer: "",
+        lambda answer: "[" + dumps(answer) + "]", lambda answer: "null", lambda answer: "",
     ],
-)
+)  # fmt: skip
 def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: Writer, write: Any):
     owner, url, plain = writer
     with Ledger(url) as ledger:
@@ -556,16 +527,11 @@ def test_pieces_wait_for_a_release_that_is_being_written(writer: Writer):
 @pytest.mark.parametrize(
     "pieces",
     [
-        [],
-        [("x", "b", 0)],
-        [("x", "a", 0), ("x", "b", 0)],
-        [("x", "a", 1)],
-        [("x", "a", 0), ("x", "a", 2)],
-        [("x", "a", 0), ("y", "a", 0)],
-        [("y", "a", 0)],
+        [], [("x", "b", 0)], [("x", "a", 0), ("x", "b", 0)], [("x", "a", 1)],
+        [("x", "a", 0), ("x", "a", 2)], [("x", "a", 0), ("y", "a", 0)], [("y", "a", 0)],
         [("x", "a", -1), ("x", "a", 0)],
     ],
-)
+)  # fmt: skip
 def test_a_release_has_its_files_and_no_others(writer: Writer, pieces: list[Any]):
     owner, url, plain = writer
     with Ledger(url) as ledger:

@@ -77,17 +77,11 @@ def plan_of(table: Table, by: tuple[str, ...]) -> ny.Plan:
     unit: dict[str, Any] = {"protects": "person", "neighboring": "add-remove"}
     unit |= {"id": table.unit, "rows": table.rows} if table.unit else {}
     document = {
-        "schema": 2,
-        "name": "shelf",
-        "dataset": "shelf@1",
-        "table": "shelf",
-        "most_rows": len(table.frame()),
-        "unit": unit,
-        "columns": columns,
+        "schema": 2, "name": "shelf", "dataset": "shelf@1", "table": "shelf",
+        "most_rows": len(table.frame()), "unit": unit, "columns": columns,
         "derive": {name: {"expression": pair[0]} for name, pair in table.derived.items()},
-        "budget": {"zcdp": RHO},
-        "query": queries,
-    }
+        "budget": {"zcdp": RHO}, "query": queries,
+    }  # fmt: skip
     return ny.Plan.from_dict(document)
 
 

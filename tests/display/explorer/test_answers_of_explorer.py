@@ -66,15 +66,9 @@ at = ["state", "county"]
 share = "3/4"
 """
 QUICK = {
-    "about": "mechanism",
-    "kind": "discrete",
-    "sigma": 2,
-    "steps": 10,
-    "ask": "risk",
-    "level": 0.05,
-    "prior": 0.5,
-    "delta": 1e-6,
-}
+    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "risk", "level": 0.05,
+    "prior": 0.5, "delta": 1e-6,
+}  # fmt: skip
 SAMPLED = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
 
 

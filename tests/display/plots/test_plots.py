@@ -239,16 +239,13 @@ def test_names_stay_within_the_picture():
 
 def test_words_are_escaped_and_nothing_is_loaded():
     text = chart(
-        Axis(0, 1),
-        Axis(0, 1),
+        Axis(0, 1), Axis(0, 1),
         [
-            Line([(0, 0), (1, 1)], "<b>&"),
-            Note(0.5, 0.5, "a\nb", dot=True),
+            Line([(0, 0), (1, 1)], "<b>&"), Note(0.5, 0.5, "a\nb", dot=True),
             Area([(0, 0), (1, 0), (1, 1)]),
         ],
-        title="<script>",
-        heading="h",
-    )
+        title="<script>", heading="h",
+    )  # fmt: skip
     assert "<b>" not in text
     assert "<script" not in text
     assert not re.findall(r'(?:href|src|url)="?(?!#)', text.replace("url(#frame)", ""))

@@ -41,17 +41,10 @@ def a_table(values, margin=5):
 
 def an_entry(query, level, share="1/2", zcdp="47/200", cells=2, **more):
     return {
-        "query": query,
-        "level": level,
-        "measure": "count",
-        "count": 1,
-        "share": share,
-        "cells": cells,
-        "zcdp": zcdp,
-        "standard_error": 2.91,
-        "half_width_90": 5,
+        "query": query, "level": level, "measure": "count", "count": 1, "share": share,
+        "cells": cells, "zcdp": zcdp, "standard_error": 2.91, "half_width_90": 5,
         "mechanism": {"kind": "DiscreteGaussian"},
-    } | more
+    } | more  # fmt: skip
 
 
 def a_file(query, level, path, cells):
@@ -225,14 +218,9 @@ def a_scenario(attributes, power, within=None, tables=("race.state",), rho=0.2):
     powers = {a: float(ndtr(ndtri(a) + mu)) for a in (0.01, 0.05, 0.1, 0.2)} | {0.05: power}
     points = [{"level": a, **bound(b)} for a, b in powers.items()]
     return {
-        "attributes": list(attributes),
-        "within": within,
-        "tables": list(tables),
-        "rho": bound(rho),
-        "power": points[:3],
-        "curve": points,
-        "posterior": beliefs(0.31),
-    }
+        "attributes": list(attributes), "within": within, "tables": list(tables), "rho": bound(rho),
+        "power": points[:3], "curve": points, "posterior": beliefs(0.31),
+    }  # fmt: skip
 
 
 def beliefs(chance):
@@ -361,14 +349,10 @@ def test_the_people_of_a_finding_are_its_printed_share(level, power):
 
 def no_promise(r):
     r["guarantee"] |= {
-        "epsilon": [{"delta": 1e-6, **bound("inf")}],
-        "mu": bound("inf"),
-        "rho": bound("inf"),
-        "total_variation": bound(1.0),
-        "power": [{"level": 0.05, **bound(1.0)}],
-        "curve": [{"level": a, **bound(1.0)} for a in (1e-4, 0.5, 1.0)],
-        "zcdp_route": None,
-    }
+        "epsilon": [{"delta": 1e-6, **bound("inf")}], "mu": bound("inf"), "rho": bound("inf"),
+        "total_variation": bound(1.0), "power": [{"level": 0.05, **bound(1.0)}],
+        "curve": [{"level": a, **bound(1.0)} for a in (1e-4, 0.5, 1.0)], "zcdp_route": None,
+    }  # fmt: skip
     r["budget"] = {"kind": "approximate", "epsilon": "1000000", "delta": "0.5"}
     r["mechanisms"][1]["zcdp"] = r["mechanisms"][2]["zcdp"] = "inf"
 
@@ -750,13 +734,10 @@ def test_a_release_that_drops_no_row_states_no_loss(change, said):
 @pytest.mark.parametrize(
     ("protects", "column", "assumed"),
     [
-        ("household", None, True),
-        ("person", None, True),
-        ("household", "house", False),
-        ("row", None, False),
-        ("Record", None, False),
+        ("household", None, True), ("person", None, True), ("household", "house", False),
+        ("row", None, False), ("Record", None, False),
     ],
-)
+)  # fmt: skip
 def test_the_assumption_of_one_row_each_stands_below_the_headline(protects, column, assumed):
     receipt = a_receipt()
     receipt["unit"]["protects"] = protects

@@ -530,20 +530,14 @@ def plan(*queries, method="least-squares", **more):
         "place": {"levels": ["region", "county"], "keys": BRANCHES, "unknown": ["N", "a"]},
         "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": "y1"},
     }
-    return ny.Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "pairs",
-            "dataset": "firms@1",
-            "table": "firms",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"sex": {"keys": ["f", "m"], "unknown": "f"}},
-            "hierarchy": {name: tree | more.pop(name, {}) for name, tree in trees.items()} | more,
-            "budget": {"zcdp": "1/50"},
-            "consistency": {"method": method},
-            "query": [q | {"share": f"1/{len(queries)}"} for q in queries],
-        }
-    )
+    return ny.Plan.from_dict({
+        "schema": 2, "name": "pairs", "dataset": "firms@1", "table": "firms",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {"sex": {"keys": ["f", "m"], "unknown": "f"}},
+        "hierarchy": {name: tree | more.pop(name, {}) for name, tree in trees.items()} | more,
+        "budget": {"zcdp": "1/50"}, "consistency": {"method": method},
+        "query": [q | {"share": f"1/{len(queries)}"} for q in queries],
+    })  # fmt: skip
 
 
 def count(name, *at, by=(), **more):
@@ -635,15 +629,11 @@ def test_a_release_by_two_trees_is_verified(tmp_path: Path):
     example = plan(*TWO_WAYS[1:], method="nonnegative")
     rng = np.random.default_rng(2)
     places, jobs = rng.integers(0, len(BRANCHES), 60), rng.integers(0, len(INDUSTRIES), 60)
-    rows = pa.table(
-        {
-            "region": [BRANCHES[i][0] for i in places],
-            "county": [BRANCHES[i][1] for i in places],
-            "sector": [INDUSTRIES[i][0] for i in jobs],
-            "job": [INDUSTRIES[i][1] for i in jobs],
-            "sex": ["f", "m"] * 30,
-        }
-    )
+    rows = pa.table({
+        "region": [BRANCHES[i][0] for i in places], "county": [BRANCHES[i][1] for i in places],
+        "sector": [INDUSTRIES[i][0] for i in jobs], "job": [INDUSTRIES[i][1] for i in jobs],
+        "sex": ["f", "m"] * 30,
+    })  # fmt: skip
     ledger = ny.Ledger(str(tmp_path / "ledger.db"))
     ledger.create("firms@1", protects="person", neighboring="replace-one", cap=1)
     release = ny.run(example, data=rows, ledger=ledger, out=tmp_path / "out")
@@ -669,26 +659,19 @@ def query(name, share, *, by=(), at=("region", "state", "county"), measure="coun
 
 def planned(*queries, unknown="other", place_unknown="drop", zcdp="1/8", pay=0, **more):
     sections = {
-        "schema": 2,
-        "name": "small",
-        "dataset": "people@1",
-        "table": "people",
+        "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one"},
         "columns": {
             "race": {"keys": ["white", "black", "other"], "unknown": unknown},
-            "sex": {"keys": ["f", "m"], "unknown": "f"},
-            "pay": {"integer": True, "unknown": pay},
+            "sex": {"keys": ["f", "m"], "unknown": "f"}, "pay": {"integer": True, "unknown": pay},
         },
         "hierarchy": {
             "place": {
-                "levels": ["region", "state", "county"],
-                "keys": PLACES,
-                "unknown": place_unknown,
-            }
+                "levels": ["region", "state", "county"], "keys": PLACES, "unknown": place_unknown,
+            },
         },
-        "budget": {"zcdp": zcdp},
-        "query": list(queries),
-    }
+        "budget": {"zcdp": zcdp}, "query": list(queries),
+    }  # fmt: skip
     return Plan.from_dict(sections | more)
 
 
@@ -1093,14 +1076,10 @@ def test_consistent_errors_are_those_that_are_published():
 
 
 FAMILIES = [
-    [["state"]],
-    [["state"], ["year"]],
-    [["state"], ["year"], ["race"]],
-    [["state", "year"], ["county"]],
-    [["year", "race"], ["state", "race"]],
-    [["nation"], ["state"], ["state", "year"]],
-    [["county", "year"]],
-]
+    [["state"]], [["state"], ["year"]], [["state"], ["year"], ["race"]],
+    [["state", "year"], ["county"]], [["year", "race"], ["state", "race"]],
+    [["nation"], ["state"], ["state", "year"]], [["county", "year"]],
+]  # fmt: skip
 KEYS: dict[str, list[Any]] = {"race": ["white", "black", "other"], "year": [2020, 2021]}
 
 

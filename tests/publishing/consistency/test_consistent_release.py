@@ -24,56 +24,38 @@ def plan(method: str, **more: Any) -> ny.Plan:
     query = [
         {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/4"},
         {"name": "race", "measure": "count", "by": ["race"], "at": ["county"], "share": "1/4"},
-        {
-            "name": "paid",
-            "measure": "sum",
-            "column": "pay",
-            "clip": [0, "10.5"],
-            "at": ["state", "county"],
-            "share": "1/4",
-        },
+        {"name": "paid", "measure": "sum", "column": "pay", "clip": [0, "10.5"],
+         "at": ["state", "county"], "share": "1/4"},
         {"name": "age", "measure": "mean", "column": "age", "clip": [0, 100], "share": "1/4"},
-    ]
+    ]  # fmt: skip
     return ny.Plan.from_dict(
         {
-            "schema": 2,
-            "name": "adding up",
-            "dataset": "people@1",
-            "table": "people",
+            "schema": 2, "name": "adding up", "dataset": "people@1", "table": "people",
             "unit": {"protects": "person", "neighboring": "replace-one"},
             "columns": {
                 "race": {"keys": ["a", "b"], "unknown": "b"},
-                "age": {"integer": True, "unknown": 0},
-                "pay": {"decimals": 2, "unknown": 0},
+                "age": {"integer": True, "unknown": 0}, "pay": {"decimals": 2, "unknown": 0},
             },
             "hierarchy": {
                 "place": {
-                    "levels": ["state", "county"],
-                    "keys": [["s", "c1"], ["s", "c2"], ["t", "c3"]],
+                    "levels": ["state", "county"], "keys": [["s", "c1"], ["s", "c2"], ["t", "c3"]],
                     "unknown": ["t", "c3"],
-                }
+                },
             },
-            "budget": {"zcdp": 0.5},
-            "consistency": {"method": method},
-            "query": query,
+            "budget": {"zcdp": 0.5}, "consistency": {"method": method}, "query": query,
         }
         | more
-    )
+    )  # fmt: skip
 
 
 def people() -> pa.Table:
     """Forty people."""
     rows = np.arange(40)
     county = np.array(["c1", "c2", "c3"])[rows % 3]
-    return pa.table(
-        {
-            "state": np.where(county == "c3", "t", "s"),
-            "county": county,
-            "race": np.array(["a", "b"])[rows % 2],
-            "age": rows,
-            "pay": rows / 4,
-        }
-    )
+    return pa.table({
+        "state": np.where(county == "c3", "t", "s"), "county": county,
+        "race": np.array(["a", "b"])[rows % 2], "age": rows, "pay": rows / 4,
+    })  # fmt: skip
 
 
 def released(method: str, folder: Path) -> ny.Release:
@@ -150,14 +132,9 @@ def test_what_cannot_add_up_is_refused_before_the_charge(tmp_path: Path) -> None
     ):
         by_age = [
             {"name": "race", "measure": "count", "by": ["race"], "share": "1/2"},
-            {
-                "name": "bins",
-                "measure": "histogram",
-                "column": "age",
-                "edges": [0, 50, 100],
-                "share": "1/2",
-            },
-        ]
+            {"name": "bins", "measure": "histogram", "column": "age", "edges": [0, 50, 100],
+             "share": "1/2"},
+        ]  # fmt: skip
         with pytest.raises(PlanError, match=words):
             ny.run(
                 plan(method, query=query or by_age),

@@ -44,23 +44,8 @@ from neyman.ledger import ChargedError, LedgerError
 from neyman.publishing import DataError, as_source, close_table, open_table, prepared, row_count
 from plain_engine import Plain, counted, fetched
 
-TEXTS = [
-    "a",
-    "A",
-    "a ",
-    " a",
-    "",
-    "ä",
-    "a\u0308",
-    "ß",
-    "ss",
-    "😀",
-    "İ",
-    "i",
-    "\u00a0",
-    "NULL",
-    None,
-]
+TEXTS = ["a", "A", "a ", " a", "", "ä", "a\u0308", "ß", "ss", "😀", "İ", "i", "\u00a0", "NULL"]
+TEXTS += [None]
 NUMBERS = ["1", "1.0", "01", "1e0", "-0", "0x1", "1e400", "1e-400", "NaN", "-inf", "9" * 41, "x"]
 NUMBERS += ["0.29", "-0.29", "-0.291", "12345678901234567.89", " 1", "1_0", "٣", "", None]
 DAYS = [date(2024, 2, 29), date(1, 1, 1), date(9999, 12, 31), date(1582, 10, 10), None]

@@ -456,13 +456,10 @@ def test_the_least_row_does_not_depend_on_the_order_of_rows(engine):
     people = [
         {"id": "u", "pv": 0, "sex": sex, "born": born, "height": height, "town": "B"}
         for sex, born, height in [
-            ("m", None, -0.0),
-            ("f", 1940, 0.0),
-            ("m", 1940, 0.0),
-            ("f", 3, float("nan")),
+            ("m", None, -0.0), ("f", 1940, 0.0), ("m", 1940, 0.0), ("f", 3, float("nan")),
             ("m", 9, None),
         ]
-    ]
+    ]  # fmt: skip
     events = [{"person": "u", "v": 0, "kind": "x", "size": 1, "word": "a"}] * 2
     results = set()
     for _ in range(4 if engine == "duckdb" else 1):

@@ -23,16 +23,9 @@ from neyman.ledger import Checkpoint, LedgerError
 from neyman.publishing import Plan, create_key, guarantee, verify
 
 __all__ = [
-    "CHARGE",
-    "DATA",
-    "PLAN",
-    "Place",
-    "files_of",
-    "imported",
-    "postgres_places",
-    "release",
+    "CHARGE", "DATA", "PLAN", "Place", "files_of", "imported", "postgres_places", "release",
     "sqlite_places",
-]
+]  # fmt: skip
 
 release = partial(run, pages={})
 

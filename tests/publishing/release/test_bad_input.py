@@ -115,14 +115,11 @@ def test_a_column_that_became_text_is_refused_and_parsed_only_if_the_plan_says_s
 @pytest.mark.parametrize(
     "text",
     [
-        "not " * 5000 + "(pay > 1)",
-        "not " * 400 + "(pay > 1)",
-        " and ".join(["pay > 1"] * 150),
-        "(" * 300 + "pay" + ")" * 300 + " > 1",
-        " and ".join(["pay > 1"] * 3000),
+        "not " * 5000 + "(pay > 1)", "not " * 400 + "(pay > 1)", " and ".join(["pay > 1"] * 150),
+        "(" * 300 + "pay" + ")" * 300 + " > 1", " and ".join(["pay > 1"] * 3000),
         "1 + " * 3000 + "pay > 1",
     ],
-)
+)  # fmt: skip
 def test_an_expression_that_is_too_long_or_too_deep_is_refused_after_few_calls(place, text):
     def refusal():
         with pytest.raises(PlanError, match=r"where = .*(too deep|steps|characters|nested)"):

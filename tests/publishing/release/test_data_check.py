@@ -389,33 +389,19 @@ def test_a_plan_says_that_rows_may_not_count_exactly_where_rows_are_lost(plan, l
 @pytest.mark.parametrize("listed", [2, 40])
 def test_texts_that_a_map_or_a_lookup_does_not_list_are_counted(listed, engine):
     wards = [
-        "Surgery",
-        "SURGERY",
-        "surgery ",
-        "Onkology",
-        "Onkology",
-        None,
-        "",
-        "Oncology",
-        "\x1b[2J",
-    ]
+        "Surgery", "SURGERY", "surgery ", "Onkology", "Onkology", None, "", "Oncology", "\x1b[2J",
+    ]  # fmt: skip
     table = pa.table({"ward": wards * 2, "n": [str(i) for i in range(18)]})
     pairs = {"Surgery": "S", "Oncology": "O"} | {f"text {i}": "T" for i in range(listed - 2)}
-    plan = Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
-            "where": "n >= 1",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"ward": {"type": "text"}, "n": {"type": "whole", "parse": True}},
-            "derive": {"clean": {"map": "ward", "to": pairs, "unknown": "other"}},
-            "lookup": {"found": {"column": "ward", "keys": [list(pair) for pair in pairs.items()]}},
-            "budget": {"zcdp": 1},
-            "query": [{"measure": "count", "by": ["clean", "found"], "share": 1}],
-        }
-    )
+    plan = Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "d@1", "table": "t", "where": "n >= 1",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {"ward": {"type": "text"}, "n": {"type": "whole", "parse": True}},
+        "derive": {"clean": {"map": "ward", "to": pairs, "unknown": "other"}},
+        "lookup": {"found": {"column": "ward", "keys": [list(pair) for pair in pairs.items()]}},
+        "budget": {"zcdp": 1},
+        "query": [{"measure": "count", "by": ["clean", "found"], "share": 1}],
+    })  # fmt: skip
     check = check_data(plan, table, engine, most=2)
     right = Counter(ward or None for i, ward in enumerate(wards * 2) if i >= 1)
     other = {ward: n for ward, n in right.items() if ward is not None and ward not in pairs}
@@ -435,19 +421,13 @@ def test_keys_of_several_columns_that_a_lookup_does_not_list_are_counted(listed,
     rows = [("a", "x"), ("a", "y"), ("b", None), (None, None), ("b", None), ("x", "a"), ("b", "y")]
     table = pa.table({"s": [s for s, _ in rows], "k": [k for _, k in rows]})
     keys = [["a", "x", "A"], ["b", "y", "B"], *([f"t{i}", "y", "T"] for i in range(listed - 2))]
-    plan = Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "p",
-            "dataset": "d@1",
-            "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"s": {"type": "text"}, "k": {"type": "text"}},
-            "lookup": {"found": {"column": ["s", "k"], "keys": keys}},
-            "budget": {"zcdp": 1},
-            "query": [{"measure": "count", "by": ["found"], "share": 1}],
-        }
-    )
+    plan = Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {"s": {"type": "text"}, "k": {"type": "text"}},
+        "lookup": {"found": {"column": ["s", "k"], "keys": keys}}, "budget": {"zcdp": 1},
+        "query": [{"measure": "count", "by": ["found"], "share": 1}],
+    })  # fmt: skip
     (texts,) = check_data(plan, table, engine, most=1).texts
     assert (texts.matched, texts.missing, texts.unmatched, texts.values) == (2, 1, 4, 3)
     (most,) = texts.frequent
@@ -456,15 +436,9 @@ def test_keys_of_several_columns_that_a_lookup_does_not_list_are_counted(listed,
 
 def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):
     query = [
-        {
-            "name": "q",
-            "measure": "units",
-            "by": ["sex", "word"],
-            "share": 1,
-            "delta": "1e-9",
-            "groups": 1,
-        }
-    ]
+        {"name": "q", "measure": "units", "by": ["sex", "word"], "share": 1, "delta": "1e-9",
+         "groups": 1},
+    ]  # fmt: skip
     columns = {"word": {"discover": True}, "sex": {"keys": [0, 1]}}
     table = pa.table({"word": ["x", "y", None, "x", "z"], "sex": [0, 1, 1, 2, 0], "id": [*"ppppq"]})
     plan = test_engine.small_plan(query, columns, delta="1e-8", rows=4, id="id")

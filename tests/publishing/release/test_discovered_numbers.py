@@ -16,14 +16,11 @@ from commands import answered
 from neyman.publishing import threshold, verify
 
 BASE: dict[str, Any] = {
-    "schema": 2,
-    "name": "found",
-    "dataset": "d@1",
-    "table": "t",
+    "schema": 2, "name": "found", "dataset": "d@1", "table": "t",
     "unit": {"protects": "person", "neighboring": "replace-one", "rows": 3, "id": "id"},
     "columns": {"word": {"discover": True}, "pay": {"decimals": 2, "unknown": 0, "parse": True}},
     "budget": {"zcdp": 100, "delta": "1e-6"},
-}
+}  # fmt: skip
 ROWS = [
     {"id": f"p{i // 3}", "word": f"w{i % 7}" if i % 50 else f"rare {i}", "pay": f"{i % 9}.25"}
     for i in range(3000)
@@ -40,13 +37,9 @@ def a_plan(*queries, **sections):
 
 COUNT = {"name": "rows", "measure": "count", "by": ["word"], "delta": "1e-8"}
 SUM = {
-    "name": "pay",
-    "measure": "sum",
-    "column": "pay",
-    "clip": [0, "5.5"],
-    "by": ["word"],
+    "name": "pay", "measure": "sum", "column": "pay", "clip": [0, "5.5"], "by": ["word"],
     "delta": "1e-8",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "rounded-gaussian"])

@@ -17,68 +17,30 @@ from plans import release
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 PLAN = {
-    "schema": 2,
-    "name": "shop",
-    "dataset": "shop@1",
-    "table": "sales",
+    "schema": 2, "name": "shop", "dataset": "shop@1", "table": "sales",
     "unit": {"protects": "customer", "neighboring": "add-remove", "rows": 1},
     "columns": {
-        "shop": {"keys": ["north", "south"]},
-        "product": {"discover": True},
+        "shop": {"keys": ["north", "south"]}, "product": {"discover": True},
         "price": {"decimals": 2},
     },
     "budget": {"zcdp": "20", "delta": "1e-3"},
     "query": [
         {"name": "buyers", "measure": "units", "by": ["shop"], "share": "1/8"},
-        {
-            "name": "sales",
-            "measure": "sum",
-            "column": "price",
-            "clip": [0, "10.50"],
-            "by": ["shop"],
-            "share": "1/8",
-        },
-        {
-            "name": "spread",
-            "measure": "variance",
-            "column": "price",
-            "clip": [0, 10],
-            "share": "1/8",
-        },
-        {
-            "name": "usual",
-            "measure": "mean",
-            "column": "price",
-            "clip": ["2.50", "12.51"],
-            "by": ["shop"],
-            "share": "1/8",
-        },
-        {
-            "name": "prices",
-            "measure": "histogram",
-            "column": "price",
-            "edges": [0, "2.50", 5, 10],
-            "by": ["shop"],
-            "share": "1/8",
-        },
-        {
-            "name": "typical",
-            "measure": "quantiles",
-            "column": "price",
-            "edges": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
-            "quantiles": ["1/4", "1/2"],
-            "by": ["shop"],
-            "share": "1/8",
-        },
-        {
-            "name": "products",
-            "measure": "units",
-            "by": ["product", "shop"],
-            "delta": "1e-5",
-            "share": "1/4",
-        },
+        {"name": "sales", "measure": "sum", "column": "price", "clip": [0, "10.50"],
+         "by": ["shop"], "share": "1/8"},
+        {"name": "spread", "measure": "variance", "column": "price", "clip": [0, 10],
+         "share": "1/8"},
+        {"name": "usual", "measure": "mean", "column": "price", "clip": ["2.50", "12.51"],
+         "by": ["shop"], "share": "1/8"},
+        {"name": "prices", "measure": "histogram", "column": "price", "edges": [0, "2.50", 5, 10],
+         "by": ["shop"], "share": "1/8"},
+        {"name": "typical", "measure": "quantiles", "column": "price",
+         "edges": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "quantiles": ["1/4", "1/2"], "by": ["shop"],
+         "share": "1/8"},
+        {"name": "products", "measure": "units", "by": ["product", "shop"], "delta": "1e-5",
+         "share": "1/4"},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["discrete-gaussian", "rounded-gaussian"])
@@ -96,15 +58,11 @@ def released(tmp_path_factory, request):
     ]
     table = pa.Table.from_pylist(
         rows,
-        pa.schema(
-            [
-                ("customer", pa.int64()),
-                ("shop", pa.string()),
-                ("product", pa.string()),
-                ("price", pa.decimal128(9, 2)),
-            ]
-        ),
-    )
+        pa.schema([
+            ("customer", pa.int64()), ("shop", pa.string()), ("product", pa.string()),
+            ("price", pa.decimal128(9, 2)),
+        ]),
+    )  # fmt: skip
     Ledger(place / "ledger.db").create(
         "shop@1",
         protects="customer",
@@ -117,13 +75,9 @@ def released(tmp_path_factory, request):
     key, _ = create_key(place / "key.pem")
     plan = Plan.from_dict(PLAN | {"noise": request.param})
     out = release(
-        plan,
-        table,
-        place / "ledger.db",
-        place / "out",
-        sign=place / "key.pem",
+        plan, table, place / "ledger.db", place / "out", sign=place / "key.pem",
         pages={"report.html": page},
-    )
+    )  # fmt: skip
     return rows, out, key
 
 
@@ -217,12 +171,9 @@ def test_where_no_key_is_found_often_enough_an_empty_table_is_published(tmp_path
     )
     table = pa.table({"shop": ["north"], "product": ["rare"]})
     out = release(
-        Plan.from_dict(plan),
-        table,
-        tmp_path / "l.db",
-        tmp_path / "out",
+        Plan.from_dict(plan), table, tmp_path / "l.db", tmp_path / "out",
         pages={"report.html": page},
-    )
+    )  # fmt: skip
     assert out.tables["products.all"].to_pylist() == []
     assert "report.html" in out.files
     assert [c for c in verify(tmp_path / "out", {"report.html": page}) if not c.ok] == []

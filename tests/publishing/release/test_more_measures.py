@@ -18,18 +18,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 PAID = {"column": "paid", "clip": [0, 10]}
 EDGES = {"column": "paid", "edges": list(range(11))}
 PLAN = {
-    "schema": 2,
-    "name": "shop",
-    "dataset": "shop@1",
-    "table": "sales",
+    "schema": 2, "name": "shop", "dataset": "shop@1", "table": "sales",
     "unit": {"protects": "customer", "neighboring": "add-remove"},
     "columns": {
-        "shop": {"keys": ["north", "south"]},
-        "product": {"discover": True},
-        "size": {"keys": [1, 2, 3, 4]},
-        "paid": {"decimals": 2, "parse": True},
-        "items": {"integer": True},
-        "note": {"type": "text"},
+        "shop": {"keys": ["north", "south"]}, "product": {"discover": True},
+        "size": {"keys": [1, 2, 3, 4]}, "paid": {"decimals": 2, "parse": True},
+        "items": {"integer": True}, "note": {"type": "text"},
     },
     "budget": {"zcdp": 50},
     "query": [
@@ -41,7 +35,7 @@ PLAN = {
         {"name": "least", "measure": "min", **EDGES},
         {"name": "most", "measure": "max", **EDGES},
     ],
-}
+}  # fmt: skip
 PLAN["query"] = [{**query, "share": "1/7"} for query in PLAN["query"]]
 
 
@@ -65,12 +59,9 @@ def released(tmp_path_factory):
         "shop@1", protects="customer", neighboring="add-remove", rows=1, cap=1000
     )
     out = release(
-        Plan.from_dict(PLAN),
-        pa.table(rows),
-        place / "ledger.db",
-        place / "out",
+        Plan.from_dict(PLAN), pa.table(rows), place / "ledger.db", place / "out",
         pages={"report.html": page},
-    )
+    )  # fmt: skip
     return rows, out
 
 

@@ -22,38 +22,28 @@ TABLE = pa.table(
     dict(zip(("id", "place", "word", "pay"), map(list, zip(*ROWS, strict=True)), strict=True))
 )
 FORMS: dict[str, dict[str, Any]] = {
-    "count": {},
-    "units": {},
-    "sum": {"column": "pay", "clip": [0, 10]},
-    "mean": {"column": "pay", "clip": [0, 10]},
-    "variance": {"column": "pay", "clip": [0, 10]},
+    "count": {}, "units": {}, "sum": {"column": "pay", "clip": [0, 10]},
+    "mean": {"column": "pay", "clip": [0, 10]}, "variance": {"column": "pay", "clip": [0, 10]},
     "standard_deviation": {"column": "pay", "clip": [0, 10]},
     "ratio": {"column": "pay", "clip": [0, 10], "over": "pay", "clip_over": [0, 10]},
-    "histogram": {"column": "pay", "edges": [0, 4, 8, 12]},
-    "distinct": {"column": "word"},
-}
+    "histogram": {"column": "pay", "edges": [0, 4, 8, 12]}, "distinct": {"column": "word"},
+}  # fmt: skip
 FAR = 10**6
 """Noise that no true value and no other noise of the test can be taken for."""
 
 
 def plan_of(noise: str, *queries: dict[str, Any], **budget: Any) -> ny.Plan:
-    return ny.Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "noise",
-            "dataset": "d@1",
-            "table": "t",
-            "noise": noise,
-            "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1, "id": "id"},
-            "columns": {
-                "place": {"keys": ["north", "south"]},
-                "word": {"discover": True} if budget else {"keys": ["w0", "w1", "w2"]},
-                "pay": {"integer": True},
-            },
-            "budget": {"zcdp": 10, **budget},
-            "query": [{"share": Fraction(1, len(queries)), **query} for query in queries],
-        }
-    )
+    return ny.Plan.from_dict({
+        "schema": 2, "name": "noise", "dataset": "d@1", "table": "t", "noise": noise,
+        "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1, "id": "id"},
+        "columns": {
+            "place": {"keys": ["north", "south"]},
+            "word": {"discover": True} if budget else {"keys": ["w0", "w1", "w2"]},
+            "pay": {"integer": True},
+        },
+        "budget": {"zcdp": 10, **budget},
+        "query": [{"share": Fraction(1, len(queries)), **query} for query in queries],
+    })  # fmt: skip
 
 
 def listed(noise: str, measures: Iterable[str] = FORMS) -> ny.Plan:

@@ -21,26 +21,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 METHOD = {"method": "inverse-sensitivity", "column": "paid", "clip": [0, 100]}
 PLAN = {
-    "schema": 2,
-    "name": "pay",
-    "dataset": "pay@1",
-    "table": "people",
+    "schema": 2, "name": "pay", "dataset": "pay@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
     "columns": {"sex": {"keys": ["f", "m"]}, "paid": {"decimals": 2, "parse": True}},
     "budget": {"zcdp": 2},
     "query": [
         {"name": "middle", "measure": "median", **METHOD, "by": ["sex"], "share": "1/4"},
-        {
-            "name": "parts",
-            "measure": "quantiles",
-            **METHOD,
-            "quantiles": ["1/4", "1/2", "0.9"],
-            "share": "1/4",
-        },
+        {"name": "parts", "measure": "quantiles", **METHOD, "quantiles": ["1/4", "1/2", "0.9"],
+         "share": "1/4"},
         {"name": "most", "measure": "max", **METHOD, "where": "sex == 'f'", "share": "1/4"},
         {"name": "people", "measure": "count", "by": ["sex"], "share": "1/4"},
     ],
-}
+}  # fmt: skip
 
 
 class Words(Bits):
@@ -185,29 +177,15 @@ def test_at_equal_rho_the_rank_error_is_at_most_a_third_of_that_of_64_bins():
 
 def an_interval(level="1/2", relation="add-remove", rho="1/10", clip=(0, 100), **fields):
     """A plan of one quantile with a drawn interval, of whole numbers."""
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "pay",
-            "dataset": "pay@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": relation, "rows": 1},
-            "columns": {"paid": {"integer": True}},
-            "budget": {"zcdp": rho},
-            "query": [
-                {
-                    "name": "m",
-                    "measure": "quantiles",
-                    "quantiles": [level],
-                    "column": "paid",
-                    "method": "inverse-sensitivity-interval",
-                    "clip": list(clip),
-                    "share": 1,
-                    **fields,
-                }
-            ],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "pay", "dataset": "pay@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": relation, "rows": 1},
+        "columns": {"paid": {"integer": True}}, "budget": {"zcdp": rho},
+        "query": [
+            {"name": "m", "measure": "quantiles", "quantiles": [level], "column": "paid",
+             "method": "inverse-sensitivity-interval", "clip": list(clip), "share": 1, **fields},
+        ],
+    })  # fmt: skip
 
 
 def published_rows(plan, values, times, seed):
@@ -224,13 +202,10 @@ def published_rows(plan, values, times, seed):
 @pytest.mark.parametrize(
     ("values", "level"),
     [
-        ([7] * 30 + [90], "1/2"),
-        (list(range(101)) * 2, "1/2"),
-        (list(range(0, 101, 10)), "1/10"),
-        ([0, 100], "1/2"),
-        ([3], "0.99"),
+        ([7] * 30 + [90], "1/2"), (list(range(101)) * 2, "1/2"), (list(range(0, 101, 10)), "1/10"),
+        ([0, 100], "1/2"), ([3], "0.99"),
     ],
-)
+)  # fmt: skip
 def test_an_interval_holds_the_quantile(values, level):
     """300 releases, also with less rows than the margin: at least 90% of the intervals.
 

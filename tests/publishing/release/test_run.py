@@ -83,14 +83,10 @@ COUNTS = {("IL", "Adams"): 700, ("IL", "Cook"): 400, ("IN", "Adams"): 300}
 def place(tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     keys = [key for key, count in COUNTS.items() for _ in range(count)]
-    table = pa.table(
-        {
-            "state": [state for state, _ in keys],
-            "county": [county for _, county in keys],
-            "race": ["white", "black"] * (len(keys) // 2),
-            "age": [i % 11 for i in range(len(keys))],
-        }
-    )
+    table = pa.table({
+        "state": [state for state, _ in keys], "county": [county for _, county in keys],
+        "race": ["white", "black"] * (len(keys) // 2), "age": [i % 11 for i in range(len(keys))],
+    })  # fmt: skip
     pq.write_table(table, tmp_path / "people.parquet")
     Ledger(tmp_path / "ledger.db").create(
         "people@1", protects="person", neighboring="replace-one", cap="1.25"
@@ -530,15 +526,12 @@ def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
 @pytest.mark.parametrize(
     ("argument", "value", "error"),
     [
-        ("engine", "sqlite", DataError),
-        ("memory", "much", DataError),
-        ("master", "local[2]", DataError),
-        ("account", "nobody", LedgerError),
-        ("sign", "no.key", (OSError, ValueError)),
-        ("wait", -1, ValueError),
+        ("engine", "sqlite", DataError), ("memory", "much", DataError),
+        ("master", "local[2]", DataError), ("account", "nobody", LedgerError),
+        ("sign", "no.key", (OSError, ValueError)), ("wait", -1, ValueError),
         ("wait", "long", (TypeError, ValueError)),
     ],
-)
+)  # fmt: skip
 def test_each_argument_is_checked_for_a_published_plan_too(place, argument, value, error):
     make(place)
     with pytest.raises(error):
@@ -783,12 +776,9 @@ for number, data in enumerate([t, t.to_pandas(), "t.parquet", "t.csv"]):
 
 def test_warnings_that_are_raised_end_no_release(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", WARNINGS_RAISED],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-W", "error", "-c", WARNINGS_RAISED], cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[2, 1]\n3\n" * 4
 

@@ -430,12 +430,9 @@ def test_sql_selects_from_published_rows_what_duckdb_selects(text):
         }
     )
     asking = ny.Session(
-        data,
-        ledger=ny.throwaway(10_000),
-        dataset="people@1",
-        unit=PERSON,
+        data, ledger=ny.throwaway(10_000), dataset="people@1", unit=PERSON,
         columns={"k": ny.keys(list("abcd")), "w": ny.keys([1, 2, 3]), "x": {"integer": True}},
-    )
+    )  # fmt: skip
     clips = {"x": (-4, 4)} if "(x)" in text.replace("COUNT(x)", "") else {}
     answer = asking.sql(text, clips=clips, zcdp=5000)
     right = duckdb.sql(text).to_arrow_table()
@@ -495,12 +492,9 @@ def test_sql_is_one_charge_and_a_refusal_is_none(tmp_path):
 def test_no_key_that_a_question_discovers_is_obeyed_by_a_terminal():
     key = "a\x1b[2J\x07\x9b1m\u202e\u200f\r\n\x00z"
     asking = ny.Session(
-        pa.table({"word": [key] * 500}),
-        ledger=ny.throwaway(10, delta_cap="1/100"),
-        dataset="people@1",
-        unit=PERSON,
-        columns={"word": {"discover": True}},
-    )
+        pa.table({"word": [key] * 500}), ledger=ny.throwaway(10, delta_cap="1/100"),
+        dataset="people@1", unit=PERSON, columns={"word": {"discover": True}},
+    )  # fmt: skip
     answers = [
         asking.ask(ny.query.count(by="word", delta="1e-6"), zcdp=5, delta="1e-4"),
         asking.sql(

@@ -26,39 +26,23 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 RACES = ["=1+1", "-x", "a", "@b", "+c", "'=d", "'t Zand", "-1", "+2.5", "\te"]
 TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 PLAN = {
-    "schema": 2,
-    "name": "awkward",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "awkward", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
     "columns": {
-        "=race": {"keys": RACES},
-        "old": {"keys": [True, False]},
-        "code": {"keys": [-3, 0, 7]},
+        "=race": {"keys": RACES}, "old": {"keys": [True, False]}, "code": {"keys": [-3, 0, 7]},
         "age": {"integer": True},
     },
     "hierarchy": {
-        "place": {"levels": ["state", "county"], "keys": [["IL", "A"], ["IL", "B"], ["IN", "A"]]}
+        "place": {"levels": ["state", "county"], "keys": [["IL", "A"], ["IL", "B"], ["IN", "A"]]},
     },
     "budget": {"zcdp": "0.5"},
     "query": [
-        {
-            "name": "all",
-            "measure": "count",
-            "by": ["=race", "old", "code"],
-            "at": ["state", "county"],
-            "share": "1/2",
-        },
-        {
-            "name": "age",
-            "measure": "mean",
-            "column": "age",
-            "clip": [-90, 90],
-            "by": ["=race"],
-            "share": "1/2",
-        },
+        {"name": "all", "measure": "count", "by": ["=race", "old", "code"],
+         "at": ["state", "county"], "share": "1/2"},
+        {"name": "age", "measure": "mean", "column": "age", "clip": [-90, 90], "by": ["=race"],
+         "share": "1/2"},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -73,15 +73,11 @@ PAGES = {"report.html": page}
 def honest(tmp_path_factory):
     folder = tmp_path_factory.mktemp("honest")
     (folder / "plan.toml").write_text(PLAN)
-    people = pa.table(
-        {
-            "state": ["IL", "IL", "IN"] * 100,
-            "county": ["Adams", "Cook", "Adams"] * 100,
-            "race": ["NA", 'black, or "other"'] * 150,
-            "old": [True, False, False] * 100,
-            "age": [i % 11 for i in range(300)],
-        }
-    )
+    people = pa.table({
+        "state": ["IL", "IL", "IN"] * 100, "county": ["Adams", "Cook", "Adams"] * 100,
+        "race": ["NA", 'black, or "other"'] * 150, "old": [True, False, False] * 100,
+        "age": [i % 11 for i in range(300)],
+    })  # fmt: skip
     Ledger(folder / "l.db").create(
         "people@1", protects="person", neighboring="replace-one", cap="2"
     )
@@ -294,23 +290,12 @@ def test_an_edited_page_fails(folder):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "1",
-        "null",
-        '"x"',
-        "{}",
-        "[" * 20_000,
-        "9" * 6000,
-        "\xff",
-        "{" * 9,
-        '{"schema": "neyman-receipt/1"}',
-        '{"schema": "neyman-receipt/1", "schema": 1}',
-        '{"schema": NaN}',
-        '{"schema": "neyman-receipt/1", "tables": [{}], "mechanisms": 1}',
+        "", "[]", "1", "null", '"x"', "{}", "[" * 20_000, "9" * 6000, "\xff", "{" * 9,
+        '{"schema": "neyman-receipt/1"}', '{"schema": "neyman-receipt/1", "schema": 1}',
+        '{"schema": NaN}', '{"schema": "neyman-receipt/1", "tables": [{}], "mechanisms": 1}',
         '{"schema": "neyman-receipt/1", "plan": ' + '{"a":' * 500 + "1" + "}" * 501,
     ],
-)
+)  # fmt: skip
 def test_what_is_no_receipt_is_refused_and_nothing_raises(tmp_path, text):
     (tmp_path / "receipt.json").write_text(text, encoding="latin-1")
     assert not all(check.ok for check in verify(tmp_path, PAGES))

@@ -143,14 +143,11 @@ def covered(result, truth):
 
 
 DATA = {
-    "spread": ((0, 100), [0, 13, 40, 40, 77, 99, 100, 100] * 5),
-    "alike": ((0, 100), [60] * 40),
-    "apart": ((-5, 5), [-5, 5] * 30),
-    "years": ((1900, 2021), [1900, 1950, 1999, 2015, 2021] * 8),
-    "yes": ((0, 1), [0] * 30 + [1] * 9),
-    "low": ((-5, 5), [-4] * 50 + [3]),
+    "spread": ((0, 100), [0, 13, 40, 40, 77, 99, 100, 100] * 5), "alike": ((0, 100), [60] * 40),
+    "apart": ((-5, 5), [-5, 5] * 30), "years": ((1900, 2021), [1900, 1950, 1999, 2015, 2021] * 8),
+    "yes": ((0, 1), [0] * 30 + [1] * 9), "low": ((-5, 5), [-4] * 50 + [3]),
     "few": ((0, 10), [3, 9]),
-}
+}  # fmt: skip
 CENTS = (0, 10**8), [84_00, 1544_00, 10**8, 3 * 10**7] * 9
 
 
@@ -423,20 +420,11 @@ def test_a_half_width_next_to_certainty_is_the_least_that_covers(sigma_squared, 
 
 
 SIGMAS = [
-    Fraction(1, 10),
-    Fraction(1, 2),
-    Fraction(1),
-    Fraction(7, 3),
-    Fraction(60),
-    Fraction(4000),
-]
+    Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(7, 3), Fraction(60), Fraction(4000),
+]  # fmt: skip
 DELTAS = [
-    Fraction(1, 2),
-    Fraction(1, 3),
-    Fraction(1, 100),
-    Fraction(1, 10**9),
-    Fraction(1, 10**300),
-]
+    Fraction(1, 2), Fraction(1, 3), Fraction(1, 100), Fraction(1, 10**9), Fraction(1, 10**300),
+]  # fmt: skip
 
 
 def tail(sigma_squared, k, precision=1200):
@@ -573,20 +561,12 @@ def counted(counts):
 
 def plan_of(neighboring, rows):
     """A plan that discovers one column's keys, with noise of about the variance above."""
-    return Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "keys",
-            "dataset": "people@1",
-            "table": "people",
-            "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
-            "columns": {"job": {"discover": True}},
-            "budget": {"zcdp": 10, "delta": "0.2"},
-            "query": [
-                {"name": "jobs", "measure": "units", "by": ["job"], "delta": DELTA, "share": 1}
-            ],
-        }
-    )
+    return Plan.from_dict({
+        "schema": 2, "name": "keys", "dataset": "people@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
+        "columns": {"job": {"discover": True}}, "budget": {"zcdp": 10, "delta": "0.2"},
+        "query": [{"name": "jobs", "measure": "units", "by": ["job"], "delta": DELTA, "share": 1}],
+    })  # fmt: skip
 
 
 CHANGES = [
