@@ -29,7 +29,6 @@ RARE = "#about=mechanism&kind=sampled&sigma=0.3&rate=0.0001&steps=1000"
 
 
 def settled(page: Page) -> None:
-    """Wait until every answer is there."""
     expect(page.locator("#sentence")).not_to_be_empty()
     expect(page.locator(".late")).to_have_count(0)
     expect(page.locator("#sentence")).not_to_contain_text("Working")

@@ -16,7 +16,6 @@ import pages  # noqa: E402 (docs/site/pages.py)
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the site, built without a warning."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", DOCS, folder]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)

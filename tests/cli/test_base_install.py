@@ -40,7 +40,6 @@ QUESTION = {
 
 
 def normal(name: str) -> str:
-    """A distribution's name as PyPI compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -74,7 +73,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a plan and data."""
     (tmp_path / "plan.toml").write_text(toml_text(SMALL))
     (tmp_path / "people.csv").write_text("race\nwhite\nblack\n")
     return tmp_path
@@ -113,7 +111,6 @@ ALONE = {
 
 
 def given(command: click.Command) -> list[str]:
-    """The required parameters of a command."""
     words: list[str] = []
     for parameter in command.params:
         if parameter.required and parameter.name is not None:

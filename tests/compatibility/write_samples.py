@@ -84,7 +84,6 @@ DATA: dict[str, Any] = {
 
 
 def mechanisms() -> list[dict[str, Any]]:
-    """Each mechanism with its description."""
     names = {"ny": ny, "F": Fraction, "CircularGaussian": CircularGaussian}
     names |= {"Binned": Binned, "Tree": Tree, "Triangular": Triangular, "square_root": square_root}
     names |= {"Alternatives": Alternatives, "Choice": Choice}
@@ -96,13 +95,11 @@ def mechanisms() -> list[dict[str, Any]]:
 
 
 def plan_of(name: str) -> ny.Plan:
-    """A plan of ``plans.toml``."""
     sections = tomllib.loads((HERE / "plans.toml").read_text("utf-8"))
     return ny.Plan.from_dict(sections[name], folder=HERE)
 
 
 def plans() -> dict[str, dict[str, Any]]:
-    """The hash and the canonical form of each plan."""
     every = {name: plan_of(name) for name in tomllib.loads((HERE / "plans.toml").read_text())}
     return {name: {"hash": one.hash, "canonical": one.canonical()} for name, one in every.items()}
 

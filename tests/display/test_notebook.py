@@ -21,7 +21,6 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A release, its ledger, and its plan."""
     folder: Path = tmp_path_factory.mktemp("notebook")
     ledger = ny.Ledger(folder / "ledger.db")
     ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)

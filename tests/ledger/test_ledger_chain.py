@@ -28,7 +28,6 @@ DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
 def story(ledger: Ledger) -> Ledger:
-    """A bit of everything that can happen."""
     ledger.create(NAME, cap="1/2", delta_cap="1/1000", parts=("n", "s"), **UNIT)
     ledger.allocate(NAME, "team", cap="0.3")
     ledger.allocate(NAME, "alice", cap="0.2", of="team", delta_cap=0)

@@ -278,7 +278,6 @@ def one_request(path: str, go_on: str = "") -> object:
 
 
 def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], Ledger]:
-    """`once`, with a fault put into its system calls."""
     ledger = Ledger(tempfile.mkdtemp(dir=folder) + "/ledger.db")
     ledger.create(NAME, cap=10, **UNIT)
     ledger.close()
@@ -388,7 +387,6 @@ def test_a_ledger_that_stays_busy_is_given_up_in_words(tmp_path: Path):
 
 
 def unprivileged(path: str) -> object:
-    """What a user who is not root is told."""
     ledger = Ledger(path)
     if os.geteuid() == 0:
         os.setuid(65534)

@@ -37,7 +37,6 @@ sys.stdin.read()
 
 
 def new(path: Path) -> Path:
-    """A ledger whose cap is 1, closed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with Ledger(path) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
@@ -123,7 +122,6 @@ def confirmed(path: str) -> object:
 
 
 def mounted_folder(folder: str) -> object:
-    """The ledger's folder, mounted elsewhere: what each name grants."""
     here, there = new(Path(folder) / "here" / "ledger.db"), Path(folder) / "there"
     there.mkdir()
     subprocess.run(["mount", "--bind", str(here.parent), str(there)], check=True)

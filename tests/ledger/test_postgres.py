@@ -40,7 +40,6 @@ def ledger(postgres: PostgresServer, schema: str) -> Iterator[Ledger]:
 
 @contextmanager
 def raw(server: PostgresServer, schema: str = "public") -> Iterator[psycopg.Connection]:
-    """A session of an intruder, who owns everything."""
     text = f"host={server.folder} user=neyman dbname=postgres options='-c search_path={schema}'"
     with psycopg.connect(text, autocommit=True) as connection:
         yield connection

@@ -31,7 +31,6 @@ from random_laws import is_small
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """A server that tests may stop and kill."""
     need("postgresql")
     with PostgresServer() as server:
         yield server
@@ -404,7 +403,6 @@ def test_a_full_disk_finishes_nothing(server: PostgresServer, ledger: Ledger):
 
 
 def reserve_all(ledger: Ledger, worker: int) -> int:
-    """How many were granted before there was nothing left."""
     number = 0
     while True:
         try:

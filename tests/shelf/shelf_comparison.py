@@ -108,8 +108,6 @@ def _edges(table: Table, name: str) -> list[Fraction]:
 
 
 class Place:
-    """Where one test keeps a table in every form."""
-
     def __init__(self, folder: Path, server: Callable[[], PostgresServer]) -> None:
         self.folder, self.server = folder, server
 
@@ -129,7 +127,6 @@ class Place:
         return str(path)
 
     def pandas(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Dates become times, as in most frames."""
         days = {n: pd.to_datetime(frame[n]) for n in frame if self._is_date(frame, n)}
         return frame.assign(**days)
 

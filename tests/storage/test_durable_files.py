@@ -144,8 +144,6 @@ def release_copied(root: Path) -> None:
 
 
 class Earlier:
-    """The files of an earlier run."""
-
     def __iter__(self):
         return iter(("receipt.json", "tables/all.csv"))
 

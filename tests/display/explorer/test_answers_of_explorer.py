@@ -78,7 +78,6 @@ def fresh_of(curve):
 
 
 def summary_of(curve):
-    """The nearest Gaussian curve, on a copy."""
     return fresh_of(curve).nearest_gaussian()
 
 
@@ -400,7 +399,6 @@ def test_a_plan_at_its_own_budget_shows_the_limit_that_was_chosen():
 
 
 def toml_of(desk, asked):
-    """The plan of the screen, read again."""
     return tomllib.loads(desk.answer(asked | {"ask": "tables"}).toml, parse_float=Decimal)
 
 

@@ -35,7 +35,6 @@ ALL = (plots.tradeoff, plots.power, plots.profile, plots.posterior, plots.compos
 
 @pytest.fixture(autouse=True)
 def closed():
-    """No figure outlives its test."""
     plt.close("all")  # of a test of another file
     yield
     plt.close("all")
@@ -49,7 +48,6 @@ def plan(tmp_path_factory):
 
 
 def picture(axes):
-    """Points of the first line."""
     x, y = axes.lines[0].get_data()
     return np.asarray(x, float), np.asarray(y, float)
 

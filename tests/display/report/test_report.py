@@ -224,7 +224,6 @@ def a_scenario(attributes, power, within=None, tables=("race.state",), rho=0.2):
 
 
 def beliefs(chance):
-    """Bounds on posteriors as a receipt has them."""
     return [
         {"attacker": attacker, "epsilon": epsilon, **bound(chance * share / factor)}
         for attacker, share in (("arbitrary-prior", 1), ("knows-the-rest", 0.1))

@@ -700,7 +700,6 @@ def people(plan, seed=3, mean=40):
 
 
 def released(plan, exact, bits):
-    """The noisy tables, as a release has them."""
     noisy = {}
     for entry, sigma_squared in plan.calibrated():
         key = (entry.query, entry.level, entry.measure)

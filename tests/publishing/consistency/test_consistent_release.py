@@ -49,7 +49,6 @@ def plan(method: str, **more: Any) -> ny.Plan:
 
 
 def people() -> pa.Table:
-    """Forty people."""
     rows = np.arange(40)
     county = np.array(["c1", "c2", "c3"])[rows % 3]
     return pa.table({
@@ -59,7 +58,6 @@ def people() -> pa.Table:
 
 
 def released(method: str, folder: Path) -> ny.Release:
-    """A release of the plan."""
     ledger = ny.Ledger(str(folder / "ledger.db"))
     ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
     return ny.run(plan(method), data=people(), ledger=ledger, out=folder / "out")

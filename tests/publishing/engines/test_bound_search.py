@@ -55,7 +55,6 @@ def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-on
 
 
 def people(rows) -> pa.Table:
-    """Rows of (id, sex, pay)."""
     columns = list(zip(*rows, strict=True)) or [[], [], []]
     kinds = (pa.int64(), pa.string(), pa.int64())
     return pa.table(
@@ -243,7 +242,6 @@ def counted(plan, rows):
 
 
 def law(sigma_squared, reach):
-    """Rounded normal noise on -reach, ..., reach."""
     edges = (np.arange(-reach, reach + 2) - 0.5) / float(sigma_squared) ** 0.5
     return np.diff(ndtr(edges))
 

@@ -70,7 +70,6 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 
 
 def near(*keys):
-    """Mostly keys, with everything that resembles one."""
     likely = st.sampled_from([*keys, *(f" {keys[0]}", f"{keys[0]} ", str(keys[0]).upper())])
     return st.none() | likely | likely | TEXT
 
@@ -114,7 +113,6 @@ ONE = [{"name": "q", "measure": "count", "by": ["sex"], "share": 1}]
 
 
 def small_plan(query=ONE, columns=None, delta=None, **unit) -> Plan:
-    """A plan with little beside its queries."""
     return Plan.from_dict({
         "schema": 2, "name": "small", "dataset": "test@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one", **unit},

@@ -151,7 +151,6 @@ def a_unit(draw: random.Random) -> dict[str, list[dict]]:
 def data_of(
     units: Mapping[Any, dict[str, list[dict]]], tags: Mapping[Any, int] | None = None
 ) -> dict:
-    """The rows of each table, by units' ids."""
     return {
         name: [
             {ID[name]: unit, TAG[name]: (tags or {}).get(unit), **row}
@@ -163,7 +162,6 @@ def data_of(
 
 
 def arrow(plan: Plan, data: dict) -> dict[str, pa.Table]:
-    """The tables that a plan reads, in Arrow."""
     names = [plan.table, *(table.name for table in plan.tables)]
     return {
         name: pa.Table.from_pylist(
@@ -196,7 +194,6 @@ def counted(plan: Plan, data: dict, engine: str) -> dict:
 
 
 def single(table, rows: list[dict], columns: tuple[str, ...]) -> list[dict]:
-    """One row per unit, by the table's rule."""
     units = defaultdict(list)
     for row in rows:
         if canonical(row[table.id]) is not None:
@@ -217,7 +214,6 @@ def _place(value):
 
 
 def plain(plan: Plan, data: dict) -> dict:
-    """What plain Python counts."""
     sources = arrow(plan, data)
     columns = columns_of(plan, {name: table.column_names for name, table in sources.items()})
     rows = {name: [dict(row) for row in data[name]] for name in sources}
@@ -401,7 +397,6 @@ def test_ids_of_any_two_whole_number_types_are_one():
 
 
 def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> dict[str, list[int]]:
-    """What is counted before noise, by query."""
     source = Source.of(plan, {"events": events, "people": people}, engine, None, None)
     tables = source.open_tables(plan, source.rehearse(plan))
     with prepared_tables(plan, tables) as prepared:

@@ -40,7 +40,6 @@ NUMBERS = [
 
 
 def write(path, values):
-    """A CSV file with a column of these texts."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([("sex", "other"), *((value, "x") for value in values)])

@@ -119,7 +119,6 @@ KINDS = [{"id": "u", "x": x, "y": y, "g": g} for x, y, g in itertools.product(*V
 
 
 def tables_of(plan, records):
-    """The tables of each record alone."""
     return [
         {
             key: np.array(cells) for key, cells in counted(

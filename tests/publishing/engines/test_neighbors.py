@@ -279,7 +279,6 @@ def _largest(shifts):
 
 
 def grid():
-    """The rows of the grid, each with a number."""
     columns = dict(zip(GRID, zip(*ROWS, strict=True), strict=True))
     places = dict(
         zip(("land", "state", "county"), zip(*columns["place"], strict=True), strict=True)

@@ -48,7 +48,6 @@ def random_rows(draw):
 
 
 def looked_up(plan, rows):
-    """Each row's values by dictionaries."""
     results = Counter()
     for row in rows.to_pylist():
         for name, part in plan.canonical()["lookup"].items():

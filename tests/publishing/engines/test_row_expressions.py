@@ -56,7 +56,6 @@ def a_plan(**sections):
 
 
 def read(value, reading):
-    """A value as an expression reads it."""
     if reading.type == "text":
         return canonical(value)
     if reading.type == "boolean":
@@ -200,7 +199,6 @@ def value_of(node, row):
 
 
 def derived(one, row):
-    """A derived column's value."""
     if one.rule == "case":
         true = (label for _, node, label in one.cases if value_of(node, row) is True)
         return next(true, one.unknown)
@@ -692,7 +690,6 @@ leaves = {
 
 
 def expressions(kind, depth):
-    """Texts of expressions of a type."""
     if depth == 0:
         return leaves[kind]
     below = {name: expressions(name, depth - 1) for name in leaves}

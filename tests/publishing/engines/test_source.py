@@ -340,7 +340,6 @@ MISSING = [
 
 
 def every_source(table: pa.Table, folder: Path) -> dict[str, Any]:
-    """One table of texts as each kind of source."""
     pq.write_table(table, folder / "t.parquet")
     with (folder / "t.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
@@ -488,8 +487,6 @@ class OddItem:
 
 
 class OddFloat(float):
-    """A float that cannot say its size."""
-
     def __abs__(self):
         raise RuntimeError
 

@@ -70,7 +70,6 @@ def cell(example, level, row):
 
 
 def every_row():
-    """Each combination of listed places, and of unlisted ones."""
     places = [*PLACES, ["S", "b"]]
     industries = [*INDUSTRIES, ["Y", "x1"]]
     return [

@@ -712,7 +712,6 @@ DISCOVERED = {
 
 
 def proposed(error, field):
-    """What an error about a field proposes."""
     return re.search(rf"{field}.*, such as '?([^' ]+?)'?$", str(error), re.M)[1]
 
 

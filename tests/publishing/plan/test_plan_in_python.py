@@ -124,7 +124,6 @@ KEYS = st.one_of(
 
 @st.composite
 def plans(draw: st.DrawFn) -> dict[str, Any]:
-    """The dictionary of a TOML file."""
     keys = draw(KEYS)
     several = draw(st.booleans())
     unit = {

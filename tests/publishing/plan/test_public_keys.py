@@ -430,7 +430,6 @@ def test_a_key_file_beside_the_data_is_public_and_is_used(home):
 
 
 def warned(**changes):
-    """The warnings about a plan with one hierarchy."""
     data = {
         "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},

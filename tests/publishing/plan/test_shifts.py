@@ -33,7 +33,6 @@ def versions(finer, cells, rows, values, groups, per):
 
 
 def differences(before, after):
-    """Absolute differences of tables, sorted downward, without zeros."""
     return {
         tuple(sorted((abs(a - b) for a, b in zip(u, v, strict=True) if a != b), reverse=True))
         for u in before
@@ -206,7 +205,6 @@ QUERIES = [
 
 
 def plan_of(query, neighboring, rows):
-    """A plan of one query."""
     return Plan.from_dict({
         "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
         "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
@@ -235,7 +233,6 @@ def cell_of(query, place, sex, x, level):
 
 
 def added(query, measure, x):
-    """What a row in a cell adds."""
     if measure in ("count", "units"):
         return 1
     low, high = query["clip"]

@@ -69,11 +69,9 @@ class Place:
 
     @property
     def out(self) -> Path:
-        """Where the release is to be."""
         return self.folder / "out"
 
     def book(self) -> Ledger:
-        """The ledger."""
         return Ledger(self.url, checkpoint=self.checkpoint)
 
     def run(self, tell: Callable[[object], None], until: str = "", **more: Any) -> None:
@@ -94,11 +92,9 @@ class Place:
             tell(f"refused: {error}")
 
     def states(self) -> list[str]:
-        """Of all entries, in order."""
         return [entry.state for entry in self.book().entries(self.plan.dataset)]
 
     def checked(self, *, complete: bool = True) -> None:
-        """Nothing overspent, nothing half-published, and the chain holds."""
         with self.book() as book:
             if complete:
                 selection = self.checkpoint and Checkpoint.load(self.checkpoint)
@@ -112,7 +108,6 @@ class Place:
                 assert all(check.ok for check in verify(self.out))
 
     def again(self, folder: Path, **more: Any) -> Said:
-        """The same plan once more, to its end."""
         said = forked(lambda tell: self.run(tell, **more), None, folder)
         assert said.done, said.lines
         return said
@@ -148,7 +143,6 @@ def sqlite_places(folder: Path) -> Iterator[Place]:
 
 
 def postgres_places(folder: Path, url: str) -> Iterator[Place]:
-    """Accounts of one ledger, each with its own folder."""
     for number in itertools.count():
         dataset, own = f"people@{number}", folder / str(number)
         with Ledger(url) as book:

@@ -200,7 +200,6 @@ def filled(folder: str, what: str) -> object:
 
 
 def resized(folder: Path, size: str) -> None:
-    """Give a small disk another size."""
     subprocess.run(["mount", "-o", f"remount,size={size}", "none", str(folder)], check=True)
 
 

@@ -103,7 +103,6 @@ def killed_everywhere(
 
 
 def start(place: Place, begin: str) -> list[str]:
-    """What an earlier run has left, and its states."""
     if begin == "nothing":
         return []
     if begin == "released":
@@ -176,7 +175,6 @@ def settled(url: str, others: frozenset[int]) -> None:
 
 
 def left(place: Place) -> list[str]:
-    """What is there and should not."""
     # The next one to write a checkpoint takes its unfinished file over.
     known = {"out", "ledger.db", "ledger.db-wal", "ledger.db-shm", "checkpoint", ".checkpoint.new"}
     return sorted({path.name for path in place.folder.iterdir()} - known)

@@ -89,7 +89,6 @@ def published(plan: ny.Plan, folder: Path) -> tuple[dict[str, pa.Table], list[di
 
 
 def gaussians(mechanism: dict[str, Any]) -> list[dict[str, Any]]:
-    """The Gaussian parts of a mechanism of a receipt."""
     parts = [part["mechanism"] for part in mechanism.get("parts", ())] or [mechanism]
     return [part for part in parts if "sigma_squared" in part]
 

@@ -36,13 +36,10 @@ PLAN = {
 
 
 class Words(Bits):
-    """Words that are the same in every run."""
-
     def __init__(self, seed):
         self.draw = np.random.default_rng(seed)
 
     def words(self, count):
-        """So many words."""
         return self.draw.integers(0, 2**64, count, dtype=np.uint64)
 
 

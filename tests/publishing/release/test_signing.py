@@ -189,7 +189,6 @@ def signed(keys) -> dict[str, Path]:
 
 
 def both(folder: Path) -> tuple[bytes, bytes]:
-    """The receipt of a release, and its signature."""
     return (folder / "receipt.json").read_bytes(), (folder / SSH_SIGNATURE).read_bytes()
 
 

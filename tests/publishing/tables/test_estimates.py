@@ -48,13 +48,10 @@ from neyman.publishing.tables.key_selection import _terms
 
 
 class Words(Bits):
-    """Bits that are the same in every run."""
-
     def __init__(self, seed):
         self.draw = np.random.default_rng(seed)
 
     def words(self, count):
-        """So many random words."""
         return self.draw.integers(0, 2**64, count, dtype=np.uint64)
 
 
@@ -90,7 +87,6 @@ def test_fixed_point_values_are_told_exactly():
 
 
 def query_of(measure, **fields):
-    """A query of one measure."""
     split = (("all", Fraction(1)),)
     return MEASURES[measure](name="q", column="x", share=Fraction(1), split=split, **fields)
 
