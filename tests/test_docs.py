@@ -44,22 +44,19 @@ def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
         assert pages.drawings(tmp_path) == set(shown)
 
 
-@pytest.mark.parametrize(
-    ("page", "said"),
-    [
-        ("```pycon\n>>> 1 + 1\n3\n```\n", "Expected"),
-        ("```python\nx = 1\n```\n\n<!-- run\nassert x == 2\n-->\n", "AssertionError"),
-        ("```console\n$ neyman plan schema\nnothing\n```\n", "the page says"),
-        ("```console\n$ rm -r x\n```\n", "only neyman"),
-        ("```python\nimport warnings; warnings.warn('w')\n```\n", "UserWarning"),
-        (
-            "<!-- Written by `python -m reproductions.local_model.page docs`: edit that. -->\n",
-            "not written by",
-        ),
-        ("<!-- Printed by `python examples/blackwell.py` -->\n", "does not say"),
-        ("<!-- Printed by `python examples/none.py` -->\n", "No such file"),
-    ],
-)
+@pytest.mark.parametrize(("page", "said"), [
+    ("```pycon\n>>> 1 + 1\n3\n```\n", "Expected"),
+    ("```python\nx = 1\n```\n\n<!-- run\nassert x == 2\n-->\n", "AssertionError"),
+    ("```console\n$ neyman plan schema\nnothing\n```\n", "the page says"),
+    ("```console\n$ rm -r x\n```\n", "only neyman"),
+    ("```python\nimport warnings; warnings.warn('w')\n```\n", "UserWarning"),
+    (
+        "<!-- Written by `python -m reproductions.local_model.page docs`: edit that. -->\n",
+        "not written by",
+    ),
+    ("<!-- Printed by `python examples/blackwell.py` -->\n", "does not say"),
+    ("<!-- Printed by `python examples/none.py` -->\n", "No such file"),
+])  # fmt: skip
 def test_a_page_that_says_something_else_fails(page, said, tmp_path):
     (tmp_path / "page.md").write_text(page)
     (tmp_path / "folder").mkdir()
@@ -73,14 +70,11 @@ def files():
     return shuffle.pages()
 
 
-@pytest.mark.parametrize(
-    ("file", "before", "after", "said"),
-    [
-        ("shuffle.md", "0.398", "0.397", "should be"),
-        ("shuffle.md", "](shuffle.svg)", "](local.svg)", "should be"),
-        ("shuffle.svg", 'width="', 'width="1', "not what is drawn"),
-    ],
-)
+@pytest.mark.parametrize(("file", "before", "after", "said"), [
+    ("shuffle.md", "0.398", "0.397", "should be"),
+    ("shuffle.md", "](shuffle.svg)", "](local.svg)", "should be"),
+    ("shuffle.svg", 'width="', 'width="1', "not what is drawn"),
+])  # fmt: skip
 def test_a_page_that_is_not_what_its_code_writes_fails(
     file, before, after, said, files, tmp_path, monkeypatch
 ):

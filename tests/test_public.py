@@ -210,22 +210,19 @@ def test_a_question_to_a_mechanism_is_led_to_its_curve(mechanism, name):
         mechanism.colour  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "meant"),
-    [
-        (ny.DPSGD, "noise_multiplier", "sigma"),
-        (ny.DPSGD, "batch_size", "batch"),
-        (ny.DPSGD, "steps", "epochs"),
-        (ny.Gaussian, "std", "sigma"),
-        (ny.Gaussian, "scale", "sigma"),
-        (ny.Gaussian, "l2_sensitivity", "sensitivity"),
-        (ny.Laplace, "sigma", "scale"),
-        (ny.Federated, "noise_multiplier", "sigma"),
-        (ny.Federated, "q", "client_rate"),
-        (ny.RandomizedResponse, "eps", "epsilon"),
-        (ny.RandomizedResponse, "catgories", "categories"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "meant"), [
+    (ny.DPSGD, "noise_multiplier", "sigma"),
+    (ny.DPSGD, "batch_size", "batch"),
+    (ny.DPSGD, "steps", "epochs"),
+    (ny.Gaussian, "std", "sigma"),
+    (ny.Gaussian, "scale", "sigma"),
+    (ny.Gaussian, "l2_sensitivity", "sensitivity"),
+    (ny.Laplace, "sigma", "scale"),
+    (ny.Federated, "noise_multiplier", "sigma"),
+    (ny.Federated, "q", "client_rate"),
+    (ny.RandomizedResponse, "eps", "epsilon"),
+    (ny.RandomizedResponse, "catgories", "categories"),
+])  # fmt: skip
 def test_an_argument_by_the_name_of_another_library_gets_the_name_here(kind, name, meant):
     with pytest.raises(TypeError, match=f"no argument '{name}'; it takes .*Did you mean {meant}?"):
         kind(**{name: 1})

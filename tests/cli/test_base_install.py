@@ -133,9 +133,7 @@ NEEDY = [*(words for words in COMMANDS if words not in LIGHT), ("calibrate", "pl
 
 
 @pytest.mark.parametrize("words", NEEDY, ids=" ".join)
-def test_a_command_that_needs_an_extra_names_it_and_does_nothing(
-    base: Path, place: Path, words: tuple[str, ...]
-):
+def test_a_command_that_needs_an_extra_names_it_and_does_nothing(base, place, words):
     command = COMMANDS.get(words)
     more = ["--gdp", "1"] if command is None else given(command)
     if words == ("explore",):

@@ -102,20 +102,11 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
 def test_a_table_or_page_or_receipt_that_was_edited_fails_verification_with_code_5(folder):
     neyman(*RUN, cwd=folder)
     out = folder / "out"
-
-    def spoiled(file, change):
+    for file in ("tables/race.all.csv", "report.html", "receipt.json"):
         before = (out / file).read_text()
-        (out / file).write_text(change(before))
-        said = neyman("verify", "out", cwd=folder, check=5).stdout
+        (out / file).write_text(before.replace("a", "b", 1))
+        assert "FAILED" in neyman("verify", "out", cwd=folder, check=5).stdout
         (out / file).write_text(before)
-        return said
-
-    assert "FAILED" in spoiled("tables/race.all.csv", lambda text: text.replace("a", "b", 1))
-    page = spoiled("report.html", lambda _: "nothing at all can be learned")
-    assert "FAILED report.html" in page
-    junk = {"tables": [{}], "mechanisms": 1}
-    spoiled("receipt.json", lambda text: json.dumps(json.loads(text) | junk))
-    (out / "report.html").unlink()
     neyman("verify", "out", cwd=folder)
 
 
@@ -203,16 +194,13 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, command, monk
     assert not entries_of(folder)
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("account", "'mechanism'; see neyman account --help"),
-        ("account 'Gaussian(1)' --delta few", "'--delta'"),
-        ("acount 'Gaussian(1)'", "'acount'"),
-        ("run plan.toml", "'--ledger'"),
-        ("ledger void ledger.db one", "'entry'"),
-    ],
-)
+@pytest.mark.parametrize(("command", "said"), [
+    ("account", "'mechanism'; see neyman account --help"),
+    ("account 'Gaussian(1)' --delta few", "'--delta'"),
+    ("acount 'Gaussian(1)'", "'acount'"),
+    ("run plan.toml", "'--ledger'"),
+    ("ledger void ledger.db one", "'entry'"),
+])  # fmt: skip
 def test_a_usage_error_is_one_message_and_one_document(folder, command, said):
     done = neyman(*shlex.split(command), "--json", cwd=folder, check=2)
     assert said in done.stderr
@@ -404,35 +392,29 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
             mechanism_from(bad)
 
 
-@pytest.mark.parametrize(
-    ("text", "mechanism"),
-    [
-        # The README's own mechanism.
-        (
-            "Gaussian(sigma=0.8).subsample(rate=256/60000) * 14_062",
-            ny.Gaussian(0.8).subsample(rate=Fraction(256, 60_000)) * 14_062,
-        ),
-        ("Gaussian(0.1 + 0.2)", ny.Gaussian(Fraction(3, 10))),
-        ("Gaussian(2) * (60_000 // 256) * 60", ny.Gaussian(2) * 14_040),
-        ("(6 - 2*2) * Gaussian(+4/2)", ny.Gaussian(2) * 2),
-        ("Laplace(-(-2**-1))", ny.Laplace(Fraction(1, 2))),
-        ("Gaussian(2**0.5)", ny.Gaussian(2**0.5)),
-        ("DiscreteGaussian(Fraction(1, 3))", ny.DiscreteGaussian(Fraction(1, 3))),
-    ],
-)
+@pytest.mark.parametrize(("text", "mechanism"), [
+    # The README's own mechanism.
+    (
+        "Gaussian(sigma=0.8).subsample(rate=256/60000) * 14_062",
+        ny.Gaussian(0.8).subsample(rate=Fraction(256, 60_000)) * 14_062,
+    ),
+    ("Gaussian(0.1 + 0.2)", ny.Gaussian(Fraction(3, 10))),
+    ("Gaussian(2) * (60_000 // 256) * 60", ny.Gaussian(2) * 14_040),
+    ("(6 - 2*2) * Gaussian(+4/2)", ny.Gaussian(2) * 2),
+    ("Laplace(-(-2**-1))", ny.Laplace(Fraction(1, 2))),
+    ("Gaussian(2**0.5)", ny.Gaussian(2**0.5)),
+    ("DiscreteGaussian(Fraction(1, 3))", ny.DiscreteGaussian(Fraction(1, 3))),
+])  # fmt: skip
 def test_a_number_of_a_mechanism_may_be_arithmetic_and_is_exact(text, mechanism):
     assert mechanism_from(text) == mechanism
     assert mechanism_from(repr(mechanism)) == mechanism
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        *("1/0", "(-8)**(1/3)", "9**9**9**9", "10**400", "2**(1/3)**-999", "1e200*1e200"),
-        *("'a'*3", "5%2", "2 if 1 else 3", "1<2", "~1", "1@2", "not 1"),
-        *("Fraction(1, 0)", "Fraction('1e999999999')"),
-    ],
-)
+@pytest.mark.parametrize("number", [
+    *("1/0", "(-8)**(1/3)", "9**9**9**9", "10**400", "2**(1/3)**-999", "1e200*1e200"),
+    *("'a'*3", "5%2", "2 if 1 else 3", "1<2", "~1", "1@2", "not 1"),
+    *("Fraction(1, 0)", "Fraction('1e999999999')"),
+])  # fmt: skip
 def test_arithmetic_that_gives_no_number_is_refused_by_its_text(number):
     with pytest.raises(ValueError, match=r"^mechanism|^Fraction = "):
         mechanism_from(f"Gaussian({number})")
@@ -499,15 +481,12 @@ def test_every_public_mechanism_has_a_text():
     assert {name for name in MECHANISMS if not any(name in text for text in TEXTS)} == set()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Mechanism.from_json('{}')", "Gaussian.__init__(1)", "Gaussian._from_fields({})",
-        "Runs.geometric(10)", "run('plan.toml', 'a', 'b', 'c')", "Ledger('a.db')", "throwaway()",
-        "Gaussian(1).tradeoff()", "gdp(1)", "Gaussian(True)", "open('/etc/passwd')",
-        "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])", "Marginals({**{}}, noise={})",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "Mechanism.from_json('{}')", "Gaussian.__init__(1)", "Gaussian._from_fields({})",
+    "Runs.geometric(10)", "run('plan.toml', 'a', 'b', 'c')", "Ledger('a.db')", "throwaway()",
+    "Gaussian(1).tradeoff()", "gdp(1)", "Gaussian(True)", "open('/etc/passwd')",
+    "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])", "Marginals({**{}}, noise={})",
+])  # fmt: skip
 def test_a_text_calls_no_other_function(text):
     with pytest.raises(ValueError, match=r"mechanism|sigma"):
         mechanism_from(text)
@@ -582,18 +561,15 @@ STARTED = (
 SLOW = ["numpy", "scipy", "duckdb", "ibis", "pyarrow", "rich", "apsw"]
 
 
-@pytest.mark.parametrize(
-    ("command", "words", "said"),
-    [
-        ("--version", None, f"neyman {ny.__version__}\n"),
-        ("--help", None, "Usage: neyman"),
-        ("", "neyman pl", "plan\n"),
-        ("", "neyman run --le", "--ledger\n"),
-        ("plan check --help", None, "Usage: neyman"),
-        ("run --help", None, "Usage: neyman"),
-        ("ledger show --help", None, "Usage: neyman"),
-    ],
-)
+@pytest.mark.parametrize(("command", "words", "said"), [
+    ("--version", None, f"neyman {ny.__version__}\n"),
+    ("--help", None, "Usage: neyman"),
+    ("", "neyman pl", "plan\n"),
+    ("", "neyman run --le", "--ledger\n"),
+    ("plan check --help", None, "Usage: neyman"),
+    ("run --help", None, "Usage: neyman"),
+    ("ledger show --help", None, "Usage: neyman"),
+])  # fmt: skip
 def test_version_help_and_completion_load_no_library_but_typer(command, words, said):
     slow = SLOW if len(command.split()) > 1 else [*SLOW, "pydantic"]
     code = STARTED + (

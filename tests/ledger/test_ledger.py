@@ -380,29 +380,26 @@ def test_entries_hold_what_was_said(ledger: Ledger):
 # What is refused, and how
 
 
-@pytest.mark.parametrize(
-    ("currency", "charge", "text"),
-    [
-        (
-            "zcdp",
-            3,
-            "asked for 3 zCDP rho, and 2 of 2 is left: 1 too much. Gaussian noise with varian",
-        ),
-        (
-            "gdp",
-            "2.00001",
-            "0.00001 too much. Gaussian noise with variance 1.01 times as large, or other noise "
-            "with a scale 1.01 times as large, would fit.",
-        ),
-        (
-            "pure",
-            8000,
-            "asked for 8000 epsilon, and 2 of 2 is left: 7998 too much. Noise with a sca",
-        ),
-        ("pure", 2001, "a scale 1010 times as large would fit."),
-        ("renyi:8.0", 3, "asked for 3 Renyi epsilon at order 8"),
-    ],
-)
+@pytest.mark.parametrize(("currency", "charge", "text"), [
+    (
+        "zcdp",
+        3,
+        "asked for 3 zCDP rho, and 2 of 2 is left: 1 too much. Gaussian noise with varian",
+    ),
+    (
+        "gdp",
+        "2.00001",
+        "0.00001 too much. Gaussian noise with variance 1.01 times as large, or other noise "
+        "with a scale 1.01 times as large, would fit.",
+    ),
+    (
+        "pure",
+        8000,
+        "asked for 8000 epsilon, and 2 of 2 is left: 7998 too much. Noise with a sca",
+    ),
+    ("pure", 2001, "a scale 1010 times as large would fit."),
+    ("renyi:8.0", 3, "asked for 3 Renyi epsilon at order 8"),
+])  # fmt: skip
 def test_a_refusal_says_what_would_fit(place: str, currency: str, charge, text: str):
     ledger = Ledger(place)
     ledger.create("census@1", cap=2, currency=currency, **UNIT)
@@ -505,46 +502,17 @@ def test_a_mistake_in_the_terms_says_how_to_go_on_until_something_is_charged(led
         assert "census@1-b" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("dataset", "census"),
-        ("dataset", "@1"),
-        ("dataset", "a b@1"),
-        ("dataset", "a@1@2"),
-        ("dataset", "../x@1"),
-        ("dataset", "a@1\n"),
-        ("dataset", None),
-        ("protects", ""),
-        ("protects", "a\nb"),
-        ("neighboring", "any"),
-        ("neighboring", None),
-        ("rows", 0),
-        ("rows", 1.0),
-        ("currency", "epsilon"),
-        ("currency", "renyi"),
-        ("currency", "renyi:1"),
-        ("currency", "zcdp:2"),
-        ("currency", None),
-        ("cap", 0),
-        ("cap", -1),
-        ("cap", math.inf),
-        ("cap", math.nan),
-        ("cap", "one"),
-        ("cap", True),
-        ("cap", Fraction(1, 10**2000)),
-        ("cap", "1e400"),
-        ("cap", 10**6 + 1),
-        ("cap", Fraction(1, 10**13)),
-        ("delta_cap", Fraction(1, 10**19)),
-        ("parts", ("north",)),
-        ("parts", ("north", "north")),
-        ("parts", ("a b", "c")),
-        ("parts", "north"),
-        ("delta_cap", -1),
-        ("delta_cap", 1),
-    ],
-)
+@pytest.mark.parametrize(("argument", "value"), [
+    ("dataset", "census"), ("dataset", "@1"), ("dataset", "a b@1"), ("dataset", "a@1@2"),
+    ("dataset", "../x@1"), ("dataset", "a@1\n"), ("dataset", None), ("protects", ""),
+    ("protects", "a\nb"), ("neighboring", "any"), ("neighboring", None), ("rows", 0),
+    ("rows", 1.0), ("currency", "epsilon"), ("currency", "renyi"), ("currency", "renyi:1"),
+    ("currency", "zcdp:2"), ("currency", None), ("cap", 0), ("cap", -1), ("cap", math.inf),
+    ("cap", math.nan), ("cap", "one"), ("cap", True), ("cap", Fraction(1, 10**2000)),
+    ("cap", "1e400"), ("cap", 10**6 + 1), ("cap", Fraction(1, 10**13)),
+    ("delta_cap", Fraction(1, 10**19)), ("parts", ("north",)), ("parts", ("north", "north")),
+    ("parts", ("a b", "c")), ("parts", "north"), ("delta_cap", -1), ("delta_cap", 1),
+])  # fmt: skip
 def test_bad_terms_are_refused_by_name_and_nothing_is_made(tmp_path: Path, argument: str, value):
     terms = {"dataset": "census@1", "cap": 1, **UNIT, argument: value}
     ledger = Ledger(tmp_path / "ledger.db")
@@ -553,14 +521,11 @@ def test_bad_terms_are_refused_by_name_and_nothing_is_made(tmp_path: Path, argum
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("charge", -1), ("charge", math.nan), ("charge", None), ("delta", "2"), ("delta", -0.5),
-        ("key", ""), ("key", b"k"), ("mechanisms", [math.nan]), ("mechanisms", {1j}), ("plan", "{"),
-        ("plan", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("argument", "value"), [
+    ("charge", -1), ("charge", math.nan), ("charge", None), ("delta", "2"), ("delta", -0.5),
+    ("key", ""), ("key", b"k"), ("mechanisms", [math.nan]), ("mechanisms", {1j}), ("plan", "{"),
+    ("plan", {}),
+])  # fmt: skip
 def test_bad_reservations_are_refused_by_name_and_nothing_is_spent(ledger, argument, value):
     good = {"key": "k", "charge": 1, "delta": 0, "mechanisms": [], "plan": "{}"}
     with pytest.raises((ValueError, TypeError), match=argument):
@@ -568,13 +533,10 @@ def test_bad_reservations_are_refused_by_name_and_nothing_is_spent(ledger, argum
     assert ledger.account("census@1").entries == 0
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {}, {"": b""}, {"/etc/passwd": b""}, {"a/../../b": b""}, {"./a": b""}, {"a//b": b""},
-        {"a\\b": b""}, {"a": "text"}, {1: b""},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("files", [
+    {}, {"": b""}, {"/etc/passwd": b""}, {"a/../../b": b""}, {"./a": b""}, {"a//b": b""},
+    {"a\\b": b""}, {"a": "text"}, {1: b""},
+])  # fmt: skip
 def test_bad_files_are_refused_and_the_entry_stays_as_it_was(ledger: Ledger, files):
     entry = reading(ledger, 1)
     with pytest.raises((ValueError, TypeError), match="files"):

@@ -164,9 +164,7 @@ def test_random_spends_are_granted_as_fractions_say(place: str, attempts):
     assert ledger.verify().ok
 
 
-def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(place, tmp_path, monkeypatch):
     selection, other = tmp_path / "kept", Ledger(place)
     other.create(NAME, cap=1, **UNIT)
     other.keep_checkpoint(selection)

@@ -105,16 +105,13 @@ def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp
     ]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda lines: lines[:5] + lines[6:],
-        lambda lines: [lines[0], *lines[2:]],
-        lambda lines: [line.replace('"charge":"1/7"', '"charge":"1/8"') for line in lines],
-        lambda lines: [line.replace('"cap":"1/2"', '"cap":"9/2"') for line in lines],
-        lambda lines: [*lines[:7], lines[8], lines[7], *lines[9:]],
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda lines: lines[:5] + lines[6:],
+    lambda lines: [lines[0], *lines[2:]],
+    lambda lines: [line.replace('"charge":"1/7"', '"charge":"1/8"') for line in lines],
+    lambda lines: [line.replace('"cap":"1/2"', '"cap":"9/2"') for line in lines],
+    lambda lines: [*lines[:7], lines[8], lines[7], *lines[9:]],
+])  # fmt: skip
 def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
     done = auditor(ledger, tmp_path, change)
     assert done.returncode == 1

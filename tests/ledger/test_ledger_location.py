@@ -401,14 +401,11 @@ def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
     assert "there is no ledger at" in " ".join(nowhere.stderr.split())
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM location", "UPDATE location SET place = '{}'", "UPDATE location SET event = 2",
-        "UPDATE location SET event = 3, id = 2", "INSERT INTO location VALUES (2, 3, '{}', '')",
-        "INSERT OR REPLACE INTO location VALUES (1, 3, '{}', '')",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("statement", [
+    "DELETE FROM location", "UPDATE location SET place = '{}'", "UPDATE location SET event = 2",
+    "UPDATE location SET event = 3, id = 2", "INSERT INTO location VALUES (2, 3, '{}', '')",
+    "INSERT OR REPLACE INTO location VALUES (1, 3, '{}', '')",
+])  # fmt: skip
 def test_the_file_itself_keeps_its_location(tmp_path: Path, statement: str):
     path = new(tmp_path / "ledger.db")
     with Ledger(path) as ledger:

@@ -37,9 +37,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-):
+def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(ledger, monkeypatch, error):
     def broken(*_: Any, **__: Any) -> Any:
         raise error("a defect of ours")
 
@@ -75,9 +73,7 @@ def test_an_error_of_our_own_in_the_audit_is_no_problem_of_the_ledger(
         ledger.verify()
 
 
-def test_the_command_says_that_an_error_is_ours(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_command_says_that_an_error_is_ours(ledger, tmp_path, monkeypatch):
     def broken(*_: Any) -> Any:
         raise TypeError("a defect of ours")
 

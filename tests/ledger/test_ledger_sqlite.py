@@ -100,9 +100,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_a_ledger_of_another_format_is_refused_and_left_alone(
-    ledger: Ledger, tmp_path: Path, version: int
-):
+def test_a_ledger_of_another_format_is_refused_and_left_alone(ledger, tmp_path, version):
     ledger.close()
     other = raw(tmp_path / "ledger.db")
     other.execute(f"PRAGMA user_version = {version}")
@@ -291,75 +289,72 @@ ENTRY = "id, dataset, holder, part, key, state, charge, delta, event, ended"
 PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delta, entries"
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM event WHERE number = 3",
-        "DELETE FROM entry",
-        "DELETE FROM account",
-        "DELETE FROM purse",
-        "DELETE FROM above",
-        "DELETE FROM piece",
-        "DELETE FROM publication",
-        "UPDATE event SET line = '{}'",
-        "UPDATE event SET hash = 'x' WHERE number = 1",
-        "UPDATE above SET ancestor = 'nobody'",
-        "UPDATE entry SET charge = 0",
-        "UPDATE entry SET delta = 0",
-        "UPDATE entry SET key = 'other'",
-        "UPDATE entry SET dataset = 'other@1'",
-        "UPDATE entry SET event = 1",
-        "UPDATE entry SET id = 17",
-        "UPDATE entry SET state = 'reserved', ended = NULL WHERE id = 1",
-        "UPDATE entry SET state = 'released' WHERE id = 2",
-        "UPDATE entry SET state = 'void', ended = 1 WHERE id = 1",
-        "UPDATE entry SET state = 'refunded' WHERE id = 2",
-        "UPDATE purse SET cap = cap + 1",
-        "UPDATE purse SET delta_cap = delta_cap + 1",
-        "UPDATE purse SET spent = 0",
-        "UPDATE purse SET spent = cap + 1, entries = entries + 1",
-        "UPDATE purse SET spent = -1, entries = entries - 1",
-        "UPDATE piece SET content = x'00'",
-        "UPDATE publication SET entry = 2",
-        "INSERT INTO event VALUES (1, '{}', 'x')",
-        "INSERT INTO event VALUES (77, '{}', 'x')",
-        "INSERT INTO event SELECT max(number) + 1, '{}', hash FROM event",
-        "INSERT INTO event SELECT max(number) + 1, 'no JSON', hash FROM event",
-        "INSERT INTO event SELECT max(number) + 1, line, hash FROM event",
-        "INSERT INTO event SELECT max(number) + 1, json_set(line, '$.number', number + 1,"
-        " '$.previous', hash), hash FROM event",
-        f"INSERT INTO entry ({ENTRY}) SELECT 9223372036854775807, 'census@1', '', '', 'k',"
-        " 'reserved', 0, 0, max(number), NULL FROM event",
-        f"INSERT INTO entry ({ENTRY}) SELECT 3, 'census@1', '', '', 'k', 'reserved', 0, 0,"
-        " max(number), NULL FROM event",
-        "UPDATE entry SET state = 'released', ended = event WHERE id = 2",
-        "INSERT INTO publication VALUES ('census@1', 'another', 2, 'x')",
-        "INSERT OR REPLACE INTO event VALUES (2, '{}', 'x')",
-        f"INSERT OR REPLACE INTO entry ({ENTRY}) VALUES"
-        " (1, 'census@1', '', '', 'k', 'reserved', 0, 0, 1, NULL)",
-        f"INSERT INTO entry ({ENTRY}) VALUES"
-        " (9, 'census@1', '', '', 'k', 'reserved', -1, 0, 1, NULL)",
-        f"INSERT INTO entry ({ENTRY}) VALUES (9, 'census@1', '', '', 'k', 'released', 1, 0, 1, 1)",
-        f"INSERT INTO entry ({ENTRY}) VALUES"
-        " (9, 'census@1', 'nobody', '', 'k', 'reserved', 1, 0, 1, NULL)",
-        f"INSERT INTO entry ({ENTRY}) VALUES"
-        " (9, 'census@1', '', '', 'k', 'reserved', 1174773600001, 0, 1, NULL)",
-        f"INSERT INTO entry ({ENTRY}) VALUES"
-        " (9, 'census@1', '', '', 'k', 'reserved', 0, 720720000000001, 1, NULL)",
-        "INSERT OR REPLACE INTO account VALUES"
-        " ('census@1', 'person', 'replace-one', 1, 'zcdp', '[]', 1)",
-        f"INSERT OR REPLACE INTO purse ({PURSE}) VALUES"
-        " ('census@1', '', '', NULL, 1, 5, 5, 0, 0, 0)",
-        f"INSERT INTO purse ({PURSE}) VALUES ('census@1', 'x', '', '', 1, 5, 5, 1, 0, 1)",
-        f"INSERT INTO purse ({PURSE}) VALUES"
-        " ('census@1', 'x', '', '', 1, 1895493600001, 0, 0, 0, 0)",
-        "INSERT OR REPLACE INTO publication VALUES ('census@1', 'k', 2, 'x')",
-        "INSERT OR REPLACE INTO piece VALUES (1, 'x', 'empty', 0, 0, x'00')",
-        "INSERT INTO piece VALUES (1, 'x', 'more', 0, 0, x'00')",
-        "INSERT OR REPLACE INTO piece (rowid, entry, attempt, path, number, zipped, content)"
-        " VALUES (1, 2, 'x', 'new', 0, 0, x'00')",
-    ],
-)
+@pytest.mark.parametrize("statement", [
+    "DELETE FROM event WHERE number = 3",
+    "DELETE FROM entry",
+    "DELETE FROM account",
+    "DELETE FROM purse",
+    "DELETE FROM above",
+    "DELETE FROM piece",
+    "DELETE FROM publication",
+    "UPDATE event SET line = '{}'",
+    "UPDATE event SET hash = 'x' WHERE number = 1",
+    "UPDATE above SET ancestor = 'nobody'",
+    "UPDATE entry SET charge = 0",
+    "UPDATE entry SET delta = 0",
+    "UPDATE entry SET key = 'other'",
+    "UPDATE entry SET dataset = 'other@1'",
+    "UPDATE entry SET event = 1",
+    "UPDATE entry SET id = 17",
+    "UPDATE entry SET state = 'reserved', ended = NULL WHERE id = 1",
+    "UPDATE entry SET state = 'released' WHERE id = 2",
+    "UPDATE entry SET state = 'void', ended = 1 WHERE id = 1",
+    "UPDATE entry SET state = 'refunded' WHERE id = 2",
+    "UPDATE purse SET cap = cap + 1",
+    "UPDATE purse SET delta_cap = delta_cap + 1",
+    "UPDATE purse SET spent = 0",
+    "UPDATE purse SET spent = cap + 1, entries = entries + 1",
+    "UPDATE purse SET spent = -1, entries = entries - 1",
+    "UPDATE piece SET content = x'00'",
+    "UPDATE publication SET entry = 2",
+    "INSERT INTO event VALUES (1, '{}', 'x')",
+    "INSERT INTO event VALUES (77, '{}', 'x')",
+    "INSERT INTO event SELECT max(number) + 1, '{}', hash FROM event",
+    "INSERT INTO event SELECT max(number) + 1, 'no JSON', hash FROM event",
+    "INSERT INTO event SELECT max(number) + 1, line, hash FROM event",
+    "INSERT INTO event SELECT max(number) + 1, json_set(line, '$.number', number + 1,"
+    " '$.previous', hash), hash FROM event",
+    f"INSERT INTO entry ({ENTRY}) SELECT 9223372036854775807, 'census@1', '', '', 'k',"
+    " 'reserved', 0, 0, max(number), NULL FROM event",
+    f"INSERT INTO entry ({ENTRY}) SELECT 3, 'census@1', '', '', 'k', 'reserved', 0, 0,"
+    " max(number), NULL FROM event",
+    "UPDATE entry SET state = 'released', ended = event WHERE id = 2",
+    "INSERT INTO publication VALUES ('census@1', 'another', 2, 'x')",
+    "INSERT OR REPLACE INTO event VALUES (2, '{}', 'x')",
+    f"INSERT OR REPLACE INTO entry ({ENTRY}) VALUES"
+    " (1, 'census@1', '', '', 'k', 'reserved', 0, 0, 1, NULL)",
+    f"INSERT INTO entry ({ENTRY}) VALUES"
+    " (9, 'census@1', '', '', 'k', 'reserved', -1, 0, 1, NULL)",
+    f"INSERT INTO entry ({ENTRY}) VALUES (9, 'census@1', '', '', 'k', 'released', 1, 0, 1, 1)",
+    f"INSERT INTO entry ({ENTRY}) VALUES"
+    " (9, 'census@1', 'nobody', '', 'k', 'reserved', 1, 0, 1, NULL)",
+    f"INSERT INTO entry ({ENTRY}) VALUES"
+    " (9, 'census@1', '', '', 'k', 'reserved', 1174773600001, 0, 1, NULL)",
+    f"INSERT INTO entry ({ENTRY}) VALUES"
+    " (9, 'census@1', '', '', 'k', 'reserved', 0, 720720000000001, 1, NULL)",
+    "INSERT OR REPLACE INTO account VALUES"
+    " ('census@1', 'person', 'replace-one', 1, 'zcdp', '[]', 1)",
+    f"INSERT OR REPLACE INTO purse ({PURSE}) VALUES"
+    " ('census@1', '', '', NULL, 1, 5, 5, 0, 0, 0)",
+    f"INSERT INTO purse ({PURSE}) VALUES ('census@1', 'x', '', '', 1, 5, 5, 1, 0, 1)",
+    f"INSERT INTO purse ({PURSE}) VALUES"
+    " ('census@1', 'x', '', '', 1, 1895493600001, 0, 0, 0, 0)",
+    "INSERT OR REPLACE INTO publication VALUES ('census@1', 'k', 2, 'x')",
+    "INSERT OR REPLACE INTO piece VALUES (1, 'x', 'empty', 0, 0, x'00')",
+    "INSERT INTO piece VALUES (1, 'x', 'more', 0, 0, x'00')",
+    "INSERT OR REPLACE INTO piece (rowid, entry, attempt, path, number, zipped, content)"
+    " VALUES (1, 2, 'x', 'new', 0, 0, x'00')",
+])  # fmt: skip
 def test_the_file_itself_refuses_tampering(ledger: Ledger, tmp_path: Path, statement: str):
     ledger.finish(reading(ledger, key="k"), FILES)
     ledger.begin(reserve(ledger, 0, "another").id)

@@ -49,9 +49,7 @@ def raw(server: PostgresServer, schema: str = "public") -> Iterator[psycopg.Conn
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
-def test_a_server_that_could_forget_is_refused(
-    postgres: PostgresServer, ledger: Ledger, setting: str
-):
+def test_a_server_that_could_forget_is_refused(postgres, ledger, setting):
     with raw(postgres) as other:
         try:
             other.execute(f"ALTER SYSTEM SET {setting} = off")
@@ -110,9 +108,7 @@ def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
         pass
 
 
-def test_a_turn_passes_on_to_a_session_that_waits_for_it(
-    ledger: Ledger, postgres: PostgresServer, schema: str
-):
+def test_a_turn_passes_on_to_a_session_that_waits_for_it(ledger, postgres, schema):
     first = ledger.turn("a plan", 0.0)
     first.__enter__()
     passing = threading.Timer(0.2, first.__exit__, (None, None, None))
@@ -185,9 +181,7 @@ def test_two_schemas_are_two_ledgers(postgres: PostgresServer, schema: str):
     assert reserve(second).id == 1
 
 
-def test_a_ledger_of_another_format_is_refused(
-    postgres: PostgresServer, ledger: Ledger, schema: str
-):
+def test_a_ledger_of_another_format_is_refused(postgres, ledger, schema):
     with raw(postgres) as other:
         query = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s::regnamespace"
         for (answer,) in other.execute(query, [schema]).fetchall():
@@ -276,9 +270,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("mode", ["origin", "replica"])
-def test_the_database_refuses_tampering(
-    postgres: PostgresServer, ledger: Ledger, schema: str, mode: str
-):
+def test_the_database_refuses_tampering(postgres, ledger, schema, mode):
     ledger.finish(reading(ledger, key="k"), FILES)
     reserve(ledger, key="another")
     before = (ledger.datasets(), ledger.entries(NAME), ledger.checkpoint())
@@ -294,29 +286,24 @@ def test_the_database_refuses_tampering(
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("ALTER TABLE purse DROP CONSTRAINT no_more_than_the_cap", "no_more_than_the_cap is miss"),
-        ("ALTER TABLE entry DISABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
-        ("ALTER TABLE entry ENABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
-        ("DROP TRIGGER event_next ON event", "trigger event.event_next is missing"),
-        ("ALTER TABLE publication SET UNLOGGED", "publication is lost in a crash"),
-        ("ALTER TABLE account DISABLE TRIGGER ALL", "references of account"),
-        ("ALTER TABLE purse ALTER spent TYPE numeric", "column purse.spent is not as"),
-        ("ALTER TABLE purse ALTER spent DROP NOT NULL", "column purse.spent is not as"),
-        ("CREATE TABLE mine (a int)", "table mine is none of the ledger's"),
-        ("CREATE RULE r AS ON INSERT TO entry DO INSTEAD NOTHING", "rule entry.r is none"),
-        (
-            "CREATE OR REPLACE FUNCTION settled() RETURNS void LANGUAGE plpgsql AS 'BEGIN END'",
-            "function settled is not as",
-        ),
-        ("DROP INDEX entry_of_key", "index entry_of_key is missing"),
-    ],
-)
-def test_changed_tables_and_rules_are_found(
-    postgres: PostgresServer, ledger: Ledger, schema: str, statement: str, says: str
-):
+@pytest.mark.parametrize(("statement", "says"), [
+    ("ALTER TABLE purse DROP CONSTRAINT no_more_than_the_cap", "no_more_than_the_cap is miss"),
+    ("ALTER TABLE entry DISABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
+    ("ALTER TABLE entry ENABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
+    ("DROP TRIGGER event_next ON event", "trigger event.event_next is missing"),
+    ("ALTER TABLE publication SET UNLOGGED", "publication is lost in a crash"),
+    ("ALTER TABLE account DISABLE TRIGGER ALL", "references of account"),
+    ("ALTER TABLE purse ALTER spent TYPE numeric", "column purse.spent is not as"),
+    ("ALTER TABLE purse ALTER spent DROP NOT NULL", "column purse.spent is not as"),
+    ("CREATE TABLE mine (a int)", "table mine is none of the ledger's"),
+    ("CREATE RULE r AS ON INSERT TO entry DO INSTEAD NOTHING", "rule entry.r is none"),
+    (
+        "CREATE OR REPLACE FUNCTION settled() RETURNS void LANGUAGE plpgsql AS 'BEGIN END'",
+        "function settled is not as",
+    ),
+    ("DROP INDEX entry_of_key", "index entry_of_key is missing"),
+])  # fmt: skip
+def test_changed_tables_and_rules_are_found(postgres, ledger, schema, statement, says):
     reserve(ledger)
     assert ledger.verify().ok
     with raw(postgres, schema) as other:
@@ -345,9 +332,7 @@ def test_a_fork_has_a_session_of_its_own(ledger: Ledger):
     assert ledger.account(NAME).entries == 3
 
 
-def test_threads_have_sessions_of_their_own_and_close_them(
-    postgres: PostgresServer, ledger: Ledger
-):
+def test_threads_have_sessions_of_their_own_and_close_them(postgres, ledger):
     with raw(postgres) as other:
         count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'neyman'"
         reserve(ledger, key="first")
@@ -406,35 +391,32 @@ def test_the_mark_of_exact_totals_is_kept_and_compared(ledger: Ledger) -> None:
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
-    ("url", "shown", "parameters"),
-    [
-        ("postgresql://h/db", "postgresql://h/db?schema=neyman", {"host": "h", "dbname": "db"}),
-        (
-            "postgresql://ann:hunter2@h:5433/db?schema=books&sslmode=require",
-            "postgresql://ann@h:5433/db?sslmode=require&schema=books",
-            {"user": "ann", "password": SECRET, "host": "h", "port": "5433", "dbname": "db"}
-            | {"sslmode": "require"},
-        ),
-        (
-            "postgres:///db?host=/run/pg&user=ann&password=hunter2&sslpassword=hunter2",
-            "postgresql:///db?host=/run/pg&user=ann&schema=neyman",
-            {"host": "/run/pg", "user": "ann", "password": SECRET, "sslpassword": SECRET}
-            | {"dbname": "db"},
-        ),
-        (
-            "postgresql://a%40b:hunter2@[::1]:5433/db",
-            "postgresql://a%40b@[::1]:5433/db?schema=neyman",
-            {"user": "a@b", "password": SECRET, "host": "::1", "port": "5433", "dbname": "db"},
-        ),
-        (
-            "postgresql://ann:hunter2@h1:1,h2:2/db?target_session_attrs=read-write",
-            "postgresql://ann@h1:1,h2:2/db?target_session_attrs=read-write&schema=neyman",
-            {"user": "ann", "password": SECRET, "host": "h1,h2", "port": "1,2", "dbname": "db"}
-            | {"target_session_attrs": "read-write"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("url", "shown", "parameters"), [
+    ("postgresql://h/db", "postgresql://h/db?schema=neyman", {"host": "h", "dbname": "db"}),
+    (
+        "postgresql://ann:hunter2@h:5433/db?schema=books&sslmode=require",
+        "postgresql://ann@h:5433/db?sslmode=require&schema=books",
+        {"user": "ann", "password": SECRET, "host": "h", "port": "5433", "dbname": "db"}
+        | {"sslmode": "require"},
+    ),
+    (
+        "postgres:///db?host=/run/pg&user=ann&password=hunter2&sslpassword=hunter2",
+        "postgresql:///db?host=/run/pg&user=ann&schema=neyman",
+        {"host": "/run/pg", "user": "ann", "password": SECRET, "sslpassword": SECRET}
+        | {"dbname": "db"},
+    ),
+    (
+        "postgresql://a%40b:hunter2@[::1]:5433/db",
+        "postgresql://a%40b@[::1]:5433/db?schema=neyman",
+        {"user": "a@b", "password": SECRET, "host": "::1", "port": "5433", "dbname": "db"},
+    ),
+    (
+        "postgresql://ann:hunter2@h1:1,h2:2/db?target_session_attrs=read-write",
+        "postgresql://ann@h1:1,h2:2/db?target_session_attrs=read-write&schema=neyman",
+        {"user": "ann", "password": SECRET, "host": "h1,h2", "port": "1,2", "dbname": "db"}
+        | {"target_session_attrs": "read-write"},
+    ),
+])  # fmt: skip
 def test_urls(url: str, shown: str, parameters: dict[str, str]):
     address = Address.read(url)
     assert address.shown == shown
@@ -445,20 +427,17 @@ def test_urls(url: str, shown: str, parameters: dict[str, str]):
     assert pickle.loads(pickle.dumps(address)) == address
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://ann:hunter2@b@h/db", "postgresql://ann:hunter2/b@h/db",
-        "postgresql://ann:12?hunter2@h/db", "postgresql://ann:12#hunter2@h/db",
-        "postgresql://ann:hunter2%zz@h/db", "postgresql://ann:hunter2@h:port/db",
-        "postgresql://ann:hunter2@h1,h2:port/db", "postgresql://ann:hunter2@[::1/db",
-        "postgresql://ann:hunter2@h/db?hunter2",
-        "postgresql://ann:hunter2@h/db?no_such_parameter=hunter2",
-        "postgresql://ann:hunter2@h/db?schema=Hunter2",
-        "postgresql://ann:hunter2@h/db?schema=pg_hunter2",
-        "postgresql://ann:hunter2@h/db?schema=x%22;hunter2", "postgresql://ann:hunter2\u2100@h/db",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "postgresql://ann:hunter2@b@h/db", "postgresql://ann:hunter2/b@h/db",
+    "postgresql://ann:12?hunter2@h/db", "postgresql://ann:12#hunter2@h/db",
+    "postgresql://ann:hunter2%zz@h/db", "postgresql://ann:hunter2@h:port/db",
+    "postgresql://ann:hunter2@h1,h2:port/db", "postgresql://ann:hunter2@[::1/db",
+    "postgresql://ann:hunter2@h/db?hunter2",
+    "postgresql://ann:hunter2@h/db?no_such_parameter=hunter2",
+    "postgresql://ann:hunter2@h/db?schema=Hunter2",
+    "postgresql://ann:hunter2@h/db?schema=pg_hunter2",
+    "postgresql://ann:hunter2@h/db?schema=x%22;hunter2", "postgresql://ann:hunter2\u2100@h/db",
+])  # fmt: skip
 def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
     with pytest.raises(ValueError, match="url") as refusal:
         Address.read(url)

@@ -168,9 +168,7 @@ def test_a_writer_who_shadows_the_tables_changes_nothing(writer: Writer, path: s
     stands(owner, url, Fraction(1, 2))
 
 
-def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(
-    writer: Writer, postgres: PostgresServer
-):
+def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(writer, postgres):
     owner, url, _ = writer
     with session(postgres.url()) as connection:
         run(connection, "ALTER FUNCTION rights.entry_fixed RESET search_path")
@@ -426,24 +424,21 @@ def attempt_with(
         run(connection, query, number + 1, entry)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda answer: dumps(answer) + " ", lambda answer: " " + dumps(answer),
-        lambda answer: dumps(answer) + "\n", lambda answer: dumps(answer, separators=(", ", ": ")),
-        lambda answer: dumps(dict(reversed(answer.items())), sort_keys=False),
-        lambda answer: dumps(answer).replace('"entry":', '"entry":9,"entry":'),
-        lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\\u00E9'),
-        lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\u00e9'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\/'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0041'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0000'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\ud800'),
-        lambda answer: dumps(answer).replace('"number":', '"number":0'),
-        lambda answer: dumps(answer).replace('"entry":', '"entry": '),
-        lambda answer: "[" + dumps(answer) + "]", lambda answer: "null", lambda answer: "",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("write", [
+    lambda answer: dumps(answer) + " ", lambda answer: " " + dumps(answer),
+    lambda answer: dumps(answer) + "\n", lambda answer: dumps(answer, separators=(", ", ": ")),
+    lambda answer: dumps(dict(reversed(answer.items())), sort_keys=False),
+    lambda answer: dumps(answer).replace('"entry":', '"entry":9,"entry":'),
+    lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\\u00E9'),
+    lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\u00e9'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\/'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0041'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0000'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\ud800'),
+    lambda answer: dumps(answer).replace('"number":', '"number":0'),
+    lambda answer: dumps(answer).replace('"entry":', '"entry": '),
+    lambda answer: "[" + dumps(answer) + "]", lambda answer: "null", lambda answer: "",
+])  # fmt: skip
 def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: Writer, write: Any):
     owner, url, plain = writer
     with Ledger(url) as ledger:
@@ -524,14 +519,11 @@ def test_pieces_wait_for_a_release_that_is_being_written(writer: Writer):
     stands(owner, url, Fraction(1, 2))
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [], [("x", "b", 0)], [("x", "a", 0), ("x", "b", 0)], [("x", "a", 1)],
-        [("x", "a", 0), ("x", "a", 2)], [("x", "a", 0), ("y", "a", 0)], [("y", "a", 0)],
-        [("x", "a", -1), ("x", "a", 0)],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("pieces", [
+    [], [("x", "b", 0)], [("x", "a", 0), ("x", "b", 0)], [("x", "a", 1)],
+    [("x", "a", 0), ("x", "a", 2)], [("x", "a", 0), ("y", "a", 0)], [("y", "a", 0)],
+    [("x", "a", -1), ("x", "a", 0)],
+])  # fmt: skip
 def test_a_release_has_its_files_and_no_others(writer: Writer, pieces: list[Any]):
     owner, url, plain = writer
     with Ledger(url) as ledger:

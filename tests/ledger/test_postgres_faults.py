@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -115,9 +114,7 @@ def let_answers_go(server: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "immediate"])
-def test_a_commit_whose_answer_was_lost_with_the_server_is_found(
-    server: PostgresServer, ledger: Ledger, how: str
-):
+def test_a_commit_whose_answer_was_lost_with_the_server_is_found(server, ledger, how):
     reserve(ledger, key="before")
     hold_answers(server)
     doing = Doing(lambda: reserve(ledger, key="k"))
@@ -134,9 +131,7 @@ def test_a_commit_whose_answer_was_lost_with_the_server_is_found(
     assert ledger.verify().ok
 
 
-def test_a_session_that_was_ended_in_its_commit_is_looked_up(
-    server: PostgresServer, ledger: Ledger
-):
+def test_a_session_that_was_ended_in_its_commit_is_looked_up(server, ledger):
     first = reserve(ledger, key="first")
     for call, state in (
         (lambda: reserve(ledger, key="second"), "reserved"),
@@ -175,9 +170,7 @@ def test_a_server_that_stays_away_leaves_it_open_and_says_so(server: PostgresSer
         reserve(ledger)
 
 
-def test_an_error_after_the_commit_is_not_taken_for_a_refusal(
-    server: PostgresServer, ledger: Ledger
-):
+def test_an_error_after_the_commit_is_not_taken_for_a_refusal(server, ledger):
     reserve(ledger, key="first")
     hasty = Ledger(server.url("books"), wait=0.3)
     with raw(server) as other:
@@ -199,9 +192,7 @@ def test_an_error_after_the_commit_is_not_taken_for_a_refusal(
 
 
 @pytest.mark.parametrize("how", ["kill", "immediate", "fast"])
-def test_a_reservation_that_waits_its_turn_when_the_server_dies_is_not_charged(
-    server: PostgresServer, ledger: Ledger, how: str
-):
+def test_a_reservation_that_waits_its_turn_when_the_server_dies_is_not_charged(server, ledger, how):
     reserve(ledger, key="before")
     with suppress(psycopg.OperationalError), raw(server) as other:
         other.execute("BEGIN; LOCK TABLE books.turn IN EXCLUSIVE MODE")
@@ -217,9 +208,7 @@ def test_a_reservation_that_waits_its_turn_when_the_server_dies_is_not_charged(
     assert reserve(ledger).id == 2
 
 
-def test_a_transaction_that_is_open_when_the_server_dies_leaves_nothing(
-    server: PostgresServer, ledger: Ledger
-):
+def test_a_transaction_that_is_open_when_the_server_dies_leaves_nothing(server, ledger):
     for stop in (server.kill, lambda: server.stop("immediate")):
         with pytest.raises(LedgerError, match="before anything was written: try again"):
             half(ledger, stop)
@@ -242,9 +231,7 @@ def half(ledger: Ledger, stop: Callable[[], None]) -> None:
         write.db.rows("SELECT 1")
 
 
-def test_files_that_were_being_stored_when_the_server_died_do_not_count(
-    server: PostgresServer, ledger: Ledger, tmp_path: Path
-):
+def test_files_that_were_being_stored_when_the_server_died_do_not_count(server, ledger, tmp_path):
     entry = reserve(ledger)
     ledger.begin(entry.id)
     (tmp_path / "big").write_bytes(random.Random(1).randbytes(40 << 20))

@@ -179,17 +179,12 @@ def trained(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("work", "renames"),
-    [
-        (replaced, 1), (new_folders, 0), (checkpoint_written, 2), (training_saved, 1),
-        (key_created, 0), (release_published, 1), (release_copied, 1), (ledger_created, 1),
-        (ledger_moved, 2), (trained, 4),
-    ],
-)  # fmt: skip
-def test_content_is_durable_before_its_name_and_the_name_at_the_end(
-    work: Callable[[Path], None], renames: int, disk: Disk
-):
+@pytest.mark.parametrize(("work", "renames"), [
+    (replaced, 1), (new_folders, 0), (checkpoint_written, 2), (training_saved, 1),
+    (key_created, 0), (release_published, 1), (release_copied, 1), (ledger_created, 1),
+    (ledger_moved, 2), (trained, 4),
+])  # fmt: skip
+def test_content_is_durable_before_its_name_and_the_name_at_the_end(work, renames, disk):
     handles = len(os.listdir("/dev/fd"))
     work(disk.root)
     disk.check(disk.root)

@@ -157,23 +157,20 @@ def test_colors_stay_apart_and_names_can_be_read():
         assert 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05) >= 4.5
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda: plots.tradeoff(1), "of = 1 must be a mechanism"),
-        (lambda: plots.tradeoff([]), "of has 0 curves"),
-        (lambda: plots.power([NOISE] * 8), "of has 8 curves"),
-        (lambda: plots.power(NOISE, least=0), "least = 0"),
-        (lambda: plots.profile(NOISE, least=1), "least = 1"),
-        (lambda: plots.profile(ny.total_variation(0.3)), "no epsilon"),
-        (lambda: plots.posterior(NOISE, level=0), "level = 0"),
-        (lambda: plots.composition(NOISE, most=1), "most = 1"),
-        (lambda: plots.composition(NOISE, delta=1.5), "delta = 1.5"),
-        (lambda: plots.budget(ny.gdp(1)), "plan or a mechanism"),
-        (lambda: plots.budget(ny.NonPrivate()), "zCDP"),
-        (lambda: plots.budget(ny.Mechanism.nothing()), "only a finite rho"),
-    ],
-)
+@pytest.mark.parametrize(("ask", "said"), [
+    (lambda: plots.tradeoff(1), "of = 1 must be a mechanism"),
+    (lambda: plots.tradeoff([]), "of has 0 curves"),
+    (lambda: plots.power([NOISE] * 8), "of has 8 curves"),
+    (lambda: plots.power(NOISE, least=0), "least = 0"),
+    (lambda: plots.profile(NOISE, least=1), "least = 1"),
+    (lambda: plots.profile(ny.total_variation(0.3)), "no epsilon"),
+    (lambda: plots.posterior(NOISE, level=0), "level = 0"),
+    (lambda: plots.composition(NOISE, most=1), "most = 1"),
+    (lambda: plots.composition(NOISE, delta=1.5), "delta = 1.5"),
+    (lambda: plots.budget(ny.gdp(1)), "plan or a mechanism"),
+    (lambda: plots.budget(ny.NonPrivate()), "zCDP"),
+    (lambda: plots.budget(ny.Mechanism.nothing()), "only a finite rho"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_refused_by_name(ask, said):
     with pytest.raises((TypeError, ValueError), match=said):
         ask()

@@ -365,27 +365,24 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"queries": [ny.query.variance("pay", clip="discover")]}, "is for a sum or a mean"),
-        ({"queries": [ny.query.sum("pay", clip="find")]}, "must be .*'discover'"),
-        (
-            {"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]},
-            "is for clip = 'discover'",
-        ),
-        ({"queries": [ny.query.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
-        ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
-        ({"consistency": "least-squares"}, "leave that out"),
-        ({"unit": {"protects": "p", "neighboring": "replace-one", "rows": "discover"}}, "unit.id"),
-        ({"unit": ny.Unit("p", neighboring="replace-one", rows_share="1/2")}, "rows = 'discover'"),
-        (
-            {"queries": [ny.query.count(name="sum-clip"), ny.query.sum("pay", clip="discover")]},
-            "differ in",
-        ),
-        ({"queries": [ny.query.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
-    ],
-)
+@pytest.mark.parametrize(("more", "says"), [
+    ({"queries": [ny.query.variance("pay", clip="discover")]}, "is for a sum or a mean"),
+    ({"queries": [ny.query.sum("pay", clip="find")]}, "must be .*'discover'"),
+    (
+        {"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]},
+        "is for clip = 'discover'",
+    ),
+    ({"queries": [ny.query.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
+    ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
+    ({"consistency": "least-squares"}, "leave that out"),
+    ({"unit": {"protects": "p", "neighboring": "replace-one", "rows": "discover"}}, "unit.id"),
+    ({"unit": ny.Unit("p", neighboring="replace-one", rows_share="1/2")}, "rows = 'discover'"),
+    (
+        {"queries": [ny.query.count(name="sum-clip"), ny.query.sum("pay", clip="discover")]},
+        "differ in",
+    ),
+    ({"queries": [ny.query.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
+])  # fmt: skip
 def test_what_does_not_go_with_a_search_is_refused_by_name(more, says):
     assert Plan(**GOOD).queries
     with pytest.raises(PlanError, match=says):

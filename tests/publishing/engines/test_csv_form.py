@@ -73,19 +73,16 @@ def test_a_plan_with_a_source_is_another_plan_and_is_read_back_as_it_is():
     assert len(hashes) == 4
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ({"delimiter": ":"}, "source.delimiter = ':': must be ',', ';', '\\t' (a tab) or '|'"),
-        ({"delimiter": ";;"}, "source.delimiter = ';;'"),
-        ({"delimiter": '"'}, "source.delimiter"),
-        ({"encoding": "utf-16"}, "source.encoding = 'utf-16'"),
-        ({"encoding": "latin1"}, "did you mean 'latin-1'"),
-        ({"compression": "zip"}, "did you mean 'gzip'"),
-        ({"quote": "'"}, "there is no field 'quote'; there are 'delimiter'"),
-        ("latin-1", "source = 'latin-1': must be a [source] section"),
-    ],
-)
+@pytest.mark.parametrize(("source", "said"), [
+    ({"delimiter": ":"}, "source.delimiter = ':': must be ',', ';', '\\t' (a tab) or '|'"),
+    ({"delimiter": ";;"}, "source.delimiter = ';;'"),
+    ({"delimiter": '"'}, "source.delimiter"),
+    ({"encoding": "utf-16"}, "source.encoding = 'utf-16'"),
+    ({"encoding": "latin1"}, "did you mean 'latin-1'"),
+    ({"compression": "zip"}, "did you mean 'gzip'"),
+    ({"quote": "'"}, "there is no field 'quote'; there are 'delimiter'"),
+    ("latin-1", "source = 'latin-1': must be a [source] section"),
+])  # fmt: skip
 def test_a_source_that_cannot_be_read_line_by_line_is_refused_with_what_can(source, said):
     with pytest.raises(PlanError) as caught:
         Plan.from_dict({**a_plan().canonical(), "source": source})

@@ -30,15 +30,12 @@ def count(source, engine="duckdb"):
     return counted(small_plan(), source, engine)["q", "all", "count"][:2]
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("data[1].parquet", "data1.parquet"), ("data*.parquet", "data12.parquet"),
-        ("data?.parquet", "data1.parquet"), ("data{1,2}.parquet", "data1.parquet"),
-        ("[d]ata[!x].parquet", "data1.parquet"), ("**.parquet", "data1.parquet"),
-        ("data%31 #1?x=.parquet", "data1.parquet"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "other"), [
+    ("data[1].parquet", "data1.parquet"), ("data*.parquet", "data12.parquet"),
+    ("data?.parquet", "data1.parquet"), ("data{1,2}.parquet", "data1.parquet"),
+    ("[d]ata[!x].parquet", "data1.parquet"), ("**.parquet", "data1.parquet"),
+    ("data%31 #1?x=.parquet", "data1.parquet"),
+])  # fmt: skip
 def test_a_file_whose_name_is_a_pattern_is_read_and_no_other(engine, tmp_path, name, other):
     path = people(tmp_path / name, 10, 1)
     people(tmp_path / other, 5, 50)

@@ -225,13 +225,10 @@ def right():
     return {bounded: Plain(a_plan(bounded), rows).tables() for bounded in (False, True)}
 
 
-@pytest.mark.parametrize(
-    ("kind", "bounded"),
-    [
-        ("parquet", False), ("duckdb", False), ("sqlite", False), ("postgres", False),
-        ("duckdb", True), ("postgres", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "bounded"), [
+    ("parquet", False), ("duckdb", False), ("sqlite", False), ("postgres", False),
+    ("duckdb", True), ("postgres", True),
+])  # fmt: skip
 def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, request, tmp_path):
     source = source_of(kind, request, tmp_path)
     result = counted(a_plan(bounded), as_source(source))
@@ -402,23 +399,20 @@ def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
     assert "other" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda url: url.replace("host=", "host=/nowhere"), "cannot be reached"),
-        (lambda url: url.replace("user=reader", "user=nobody_here"), "does not exist"),
-        (lambda url: url.replace("hospital.people", "hospital.none"), "no such table"),
-        (
-            lambda url: url.replace("hospital.people", "none"),
-            "has no table 'none' in the schema public",
-        ),
-        (lambda url: url.replace("hospital.people", "people"), r"\?table=hospital\.people"),
-        (lambda url: url.replace("hospital.people", "a.b.c"), "must name one table"),
-        (lambda url: url.replace("table=", "tabel="), "does not know"),
-        (lambda url: url.replace("hospital.people", "hospital.closed"), "SELECT on the table"),
-        (lambda url: url.replace("///", "//host:port:1/"), "not of the form"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda url: url.replace("host=", "host=/nowhere"), "cannot be reached"),
+    (lambda url: url.replace("user=reader", "user=nobody_here"), "does not exist"),
+    (lambda url: url.replace("hospital.people", "hospital.none"), "no such table"),
+    (
+        lambda url: url.replace("hospital.people", "none"),
+        "has no table 'none' in the schema public",
+    ),
+    (lambda url: url.replace("hospital.people", "people"), r"\?table=hospital\.people"),
+    (lambda url: url.replace("hospital.people", "a.b.c"), "must name one table"),
+    (lambda url: url.replace("table=", "tabel="), "does not know"),
+    (lambda url: url.replace("hospital.people", "hospital.closed"), "SELECT on the table"),
+    (lambda url: url.replace("///", "//host:port:1/"), "not of the form"),
+])  # fmt: skip
 def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_path, change, words):
     with psycopg.connect(at(server, user="neyman").partition("&table=")[0]) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS hospital.closed (s text)")
@@ -465,14 +459,11 @@ def test_all_queries_of_a_run_see_the_same_rows(server):
         assert counted(small(), source)["s", "all", "count"] == [2, 0]
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [
-        ("pg_terminate_backend", "connection to the database was lost"),
-        ("pg_cancel_backend", "cancelled the query"),
-        (None, "connection to the database was lost"),
-    ],
-)
+@pytest.mark.parametrize(("end", "words"), [
+    ("pg_terminate_backend", "connection to the database was lost"),
+    ("pg_cancel_backend", "cancelled the query"),
+    (None, "connection to the database was lost"),
+])  # fmt: skip
 def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
     end, words, server, ledger, tmp_path
 ):
@@ -532,19 +523,16 @@ def test_an_ibis_table_of_a_server_is_counted_on_a_connection_of_its_own(server)
     backend.disconnect()
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("sqlite://none.db?table=t", "there is no file"),
-        ("duckdb://none.db", r"must be duckdb://PATH\?table=NAME"),
-        ("sqlite://{folder}/people.sqlite?table=none", "has no table"),
-        ("duckdb://{folder}/people.duckdb?table=none", "no such table"),
-        ("duckdb://{folder}/people.sqlite?table=people", "no DuckDB file"),
-        ("sqlite://{folder}/people.duckdb?table=people", "no SQLite file"),
-        ("duckdb://{folder}/people.duckdb?table=broken", "a view that fails .*not exist"),
-        ("sqlite://{folder}/people.sqlite?table=broken", "table or view 'broken' cannot .*gone"),
-    ],
-)
+@pytest.mark.parametrize(("url", "words"), [
+    ("sqlite://none.db?table=t", "there is no file"),
+    ("duckdb://none.db", r"must be duckdb://PATH\?table=NAME"),
+    ("sqlite://{folder}/people.sqlite?table=none", "has no table"),
+    ("duckdb://{folder}/people.duckdb?table=none", "no such table"),
+    ("duckdb://{folder}/people.sqlite?table=people", "no DuckDB file"),
+    ("sqlite://{folder}/people.duckdb?table=people", "no SQLite file"),
+    ("duckdb://{folder}/people.duckdb?table=broken", "a view that fails .*not exist"),
+    ("sqlite://{folder}/people.sqlite?table=broken", "table or view 'broken' cannot .*gone"),
+])  # fmt: skip
 def test_a_file_without_the_table_is_refused(url, words, tmp_path):
     in_duckdb(tmp_path), in_sqlite(tmp_path)
     with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
@@ -795,17 +783,14 @@ def _without_sentinel(server):
         connection.execute("DROP ROLE sentinel")
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "mysql://role:se%40cret@host/db?table=people",
-        "mariadb://role:se%40cret@host/db?table=people",
-        "postgresql:/role:se%40cret@host/db?table=people",  # what a Path makes of one
-        "https://role:se%40cret@host/people.csv",
-        "postgresql://role:se%40cret@nowhere.invalid:1/db?table=a.people&x",
-        "postgresql://role:se%40cret@nowhere.invalid:1/d%20b?table=p%20q",
-    ],
-)
+@pytest.mark.parametrize("address", [
+    "mysql://role:se%40cret@host/db?table=people",
+    "mariadb://role:se%40cret@host/db?table=people",
+    "postgresql:/role:se%40cret@host/db?table=people",  # what a Path makes of one
+    "https://role:se%40cret@host/people.csv",
+    "postgresql://role:se%40cret@nowhere.invalid:1/db?table=a.people&x",
+    "postgresql://role:se%40cret@nowhere.invalid:1/d%20b?table=p%20q",
+])  # fmt: skip
 def test_an_address_that_will_not_do_is_refused_without_its_password(address, tmp_path):
     said = []
     with pytest.raises(DataError) as error:

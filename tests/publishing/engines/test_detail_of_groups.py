@@ -71,13 +71,10 @@ def _fits(away, shift) -> bool:
 
 
 @pytest.mark.parametrize("neighboring", RELATIONS)
-@pytest.mark.parametrize(
-    ("groups", "cells", "rows", "most_groups", "in_a_group"),
-    [
-        (1, 2, 1, None, None), (2, 2, 1, None, None), (2, 2, 3, None, None), (2, 2, 3, 1, None),
-        (2, 2, 3, None, 1), (3, 2, 2, 2, 1), (2, 3, 2, 1, 2),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("groups", "cells", "rows", "most_groups", "in_a_group"), [
+    (1, 2, 1, None, None), (2, 2, 1, None, None), (2, 2, 3, None, None), (2, 2, 3, 1, None),
+    (2, 2, 3, None, 1), (3, 2, 2, 2, 1), (2, 3, 2, 1, 2),
+])  # fmt: skip
 def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reached(
     neighboring, groups, cells, rows, most_groups, in_a_group
 ):
@@ -325,30 +322,27 @@ def test_disjoint_queries_with_detail_are_charged_for_the_worst():
     assert plan.mechanism().rho() == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"detail": [[]]}, "must list 2 to 16 different levels"),
-        ({"detail": [["sex"], ["sex"]]}, "must list 2 to 16 different levels"),
-        ({"detail": [[], ["k"]]}, "is in by already"),
-        ({"detail": [[], ["sex", "sex"]]}, "is in this level already"),
-        ({"detail": [[], ["height"]]}, "is not a column with listed keys"),
-        ({"detail": [[], [3]]}, "detail"),
-        ({"thresholds": [2]}, "must list 2 rising whole numbers, one fewer than detail"),
-        ({"thresholds": [4, 2]}, "must list 2 rising whole numbers"),
-        ({"thresholds": [0, 2]}, "thresholds[0]"),
-        ({"thresholds": [1.5, 2]}, "thresholds[0]"),
-        ({"detail": None}, "is for a query with detail"),
-        ({"first_share": 1}, "first_share (of query 'count') = 1: must be below 1"),
-        ({"measure": "units"}, "must be 'count' for a query with detail"),
-        ({"public": {"all": 5}, "by": []}, "a table with detail is measured"),
-        ({"by": ["word"], "delta": "1e-9"}, "is for groups of listed keys"),
-        ({"name": "count-first"}, ""),
-        ({"by": ["first_count"]}, "the tables use the name 'first_count'"),
-        ({"detail": [[], ["below"], ["sex"]]}, "the tables use the name 'below'"),
-        ({"detail": [[], ["total"], ["sex"]]}, "two levels would have one name in the table"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"detail": [[]]}, "must list 2 to 16 different levels"),
+    ({"detail": [["sex"], ["sex"]]}, "must list 2 to 16 different levels"),
+    ({"detail": [[], ["k"]]}, "is in by already"),
+    ({"detail": [[], ["sex", "sex"]]}, "is in this level already"),
+    ({"detail": [[], ["height"]]}, "is not a column with listed keys"),
+    ({"detail": [[], [3]]}, "detail"),
+    ({"thresholds": [2]}, "must list 2 rising whole numbers, one fewer than detail"),
+    ({"thresholds": [4, 2]}, "must list 2 rising whole numbers"),
+    ({"thresholds": [0, 2]}, "thresholds[0]"),
+    ({"thresholds": [1.5, 2]}, "thresholds[0]"),
+    ({"detail": None}, "is for a query with detail"),
+    ({"first_share": 1}, "first_share (of query 'count') = 1: must be below 1"),
+    ({"measure": "units"}, "must be 'count' for a query with detail"),
+    ({"public": {"all": 5}, "by": []}, "a table with detail is measured"),
+    ({"by": ["word"], "delta": "1e-9"}, "is for groups of listed keys"),
+    ({"name": "count-first"}, ""),
+    ({"by": ["first_count"]}, "the tables use the name 'first_count'"),
+    ({"detail": [[], ["below"], ["sex"]]}, "the tables use the name 'below'"),
+    ({"detail": [[], ["total"], ["sex"]]}, "two levels would have one name in the table"),
+])  # fmt: skip
 def test_what_is_not_supported_is_refused_by_name(change, words):
     columns = {**COLUMNS, "word": {"discover": True}} | {
         name: ny.keys(["a"]) for name in ("first_count", "below", "total")
@@ -364,25 +358,22 @@ def test_what_is_not_supported_is_refused_by_name(change, words):
     assert "query[0]." in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"consistency": "least-squares"}, "its tables take no part in [consistency]"),
-        (
-            {"unit": ny.Unit("p", neighboring="replace-one", rows="discover", id="id"),
-             "noise": "rounded-gaussian"},
-            "does not go with unit.rows = 'discover'",
-        ),
-        (
-            {"hierarchy": {n: {"levels": [n], "keys": [["a"]]} for n in ("place", "job")}},
-            "is for a plan with one hierarchy, or none",
-        ),
-        (
-            {"queries": [ny.query.count(**DETAIL), ny.query.count(name="Count-First")]},
-            "queries need names that differ",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("more", "words"), [
+    ({"consistency": "least-squares"}, "its tables take no part in [consistency]"),
+    (
+        {"unit": ny.Unit("p", neighboring="replace-one", rows="discover", id="id"),
+         "noise": "rounded-gaussian"},
+        "does not go with unit.rows = 'discover'",
+    ),
+    (
+        {"hierarchy": {n: {"levels": [n], "keys": [["a"]]} for n in ("place", "job")}},
+        "is for a plan with one hierarchy, or none",
+    ),
+    (
+        {"queries": [ny.query.count(**DETAIL), ny.query.count(name="Count-First")]},
+        "queries need names that differ",
+    ),
+])  # fmt: skip
 def test_what_does_not_go_with_detail_is_refused_by_name(more, words):
     fields: dict[str, Any] = {"queries": [ny.query.count(**DETAIL)], **more}
     unit = fields.pop("unit", ny.Unit("p", neighboring="replace-one", rows=1))

@@ -382,20 +382,17 @@ def test_a_partition_has_the_tables_of_its_keys_each_with_its_own_terms(unknown)
     assert every[2] == (3 if unknown == "b" else 1) * every[0]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"partition": "age"}, r"partition .* 'age': must be a column with listed keys; .*'race'"),
-        ({"partition": "rase"}, "did you mean 'race'"),
-        ({"partition": "row"}, "has 300 keys, and the most is 64; list it in 'by'"),
-        ({"parts": {"c": {"share": 2}}}, "parts.c is for no key; there are 'a', 'A', 'b'"),
-        ({"parts": {"a": {"shares": 2}}}, r"parts.a.shares.*there is no field"),
-        ({"parts": {"a": {"at": ["state"]}}}, r"query 'pay 1'\) = 'state': is not a level"),
-        ({"partition": None, "parts": {"a": {}}}, "is for a query with partition"),
-        ({"where": "rase == 'a'"}, "'rase': is not a declared column"),
-        ({"by": ["no"]}, r"^query\[0\].by\[0\] \(of query 'pay'\) = 'no': is not a column"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"partition": "age"}, r"partition .* 'age': must be a column with listed keys; .*'race'"),
+    ({"partition": "rase"}, "did you mean 'race'"),
+    ({"partition": "row"}, "has 300 keys, and the most is 64; list it in 'by'"),
+    ({"parts": {"c": {"share": 2}}}, "parts.c is for no key; there are 'a', 'A', 'b'"),
+    ({"parts": {"a": {"shares": 2}}}, r"parts.a.shares.*there is no field"),
+    ({"parts": {"a": {"at": ["state"]}}}, r"query 'pay 1'\) = 'state': is not a level"),
+    ({"partition": None, "parts": {"a": {}}}, "is for a query with partition"),
+    ({"where": "rase == 'a'"}, "'rase': is not a declared column"),
+    ({"by": ["no"]}, r"^query\[0\].by\[0\] \(of query 'pay'\) = 'no': is not a column"),
+])  # fmt: skip
 def test_a_wrong_partition_is_refused_by_name(change, says):
     with pytest.raises(PlanError, match=says):
         a_plan([{**SPLIT, **change}])

@@ -285,26 +285,23 @@ def a_ledger(path: Any, cap: Any = 5) -> Ledger:
 # The plan
 
 
-@pytest.mark.parametrize(
-    ("sections", "reason"),
-    [
-        ({"unit": {"protects": "p", "neighboring": "add-remove"}}, "unit.id is missing"),
-        ({"tables": {"people": {}, "more": {}}}, "tables.more: no query reads it"),
-        ({"tables": {"people": {}, "Events": {}}}, "'events' is the name of another table"),
-        ({"tables": {"people": {"rows": 2, "join": ["sex"]}}}, "with join the table has one row"),
-        ({"tables": {"people": {"rows": 2, "duplicates": "drop"}}}, "with duplicates the table"),
-        ({"tables": {"people": {"join": ["sex", "sex"]}}}, "is joined twice"),
-        ({"tables": {"people": {"join": ["person"]}}}, "is unit.id, which the plan's table has"),
-        ({"tables": {"people": {"join": ["Sex"]}}}, "differs from 'sex' .* in case only"),
-        ({"tables": {"people": {"joins": ["sex"]}}}, "no field 'joins'; did you mean 'join'"),
-        ({"tables": {"people": {"duplicates": "first"}}}, "must be 'drop' or 'least'"),
-        ({"derive": {"old": {"expression": "born < 3"}}, "tables": {"people": {"join": ["old"]}}},
-         "is a derived column; join the columns"),
-        ({"query": [{**DOCUMENT["query"][0], "table": "peple", "share": 1}]},
-         "must be a table of the plan; did you mean 'people'"),
-        ({"query": [{**DOCUMENT["query"][1], "share": 1}]}, "table = 'events': no query reads it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sections", "reason"), [
+    ({"unit": {"protects": "p", "neighboring": "add-remove"}}, "unit.id is missing"),
+    ({"tables": {"people": {}, "more": {}}}, "tables.more: no query reads it"),
+    ({"tables": {"people": {}, "Events": {}}}, "'events' is the name of another table"),
+    ({"tables": {"people": {"rows": 2, "join": ["sex"]}}}, "with join the table has one row"),
+    ({"tables": {"people": {"rows": 2, "duplicates": "drop"}}}, "with duplicates the table"),
+    ({"tables": {"people": {"join": ["sex", "sex"]}}}, "is joined twice"),
+    ({"tables": {"people": {"join": ["person"]}}}, "is unit.id, which the plan's table has"),
+    ({"tables": {"people": {"join": ["Sex"]}}}, "differs from 'sex' .* in case only"),
+    ({"tables": {"people": {"joins": ["sex"]}}}, "no field 'joins'; did you mean 'join'"),
+    ({"tables": {"people": {"duplicates": "first"}}}, "must be 'drop' or 'least'"),
+    ({"derive": {"old": {"expression": "born < 3"}}, "tables": {"people": {"join": ["old"]}}},
+     "is a derived column; join the columns"),
+    ({"query": [{**DOCUMENT["query"][0], "table": "peple", "share": 1}]},
+     "must be a table of the plan; did you mean 'people'"),
+    ({"query": [{**DOCUMENT["query"][1], "share": 1}]}, "table = 'events': no query reads it"),
+])  # fmt: skip
 def test_a_plan_that_mixes_its_tables_up_is_refused_by_the_field(sections, reason):
     with pytest.raises(PlanError, match=reason):
         Plan.from_dict(changed(**sections))
@@ -361,20 +358,17 @@ def refused(tmp_path, reason, engine="duckdb", document=DOCUMENT, **more):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"people": pa.table({"sex": ["f"], "born": [1]})}, "'people': data has no column 'id'"),
-        ({"people": pa.table({"id": ["a"], "born": [1]})}, "'people': data has no column 'sex'"),
-        ({"events": pa.table({"kind": ["x"]})}, "'events': data has no column 'person'"),
-        ({"people": pa.table({**PEOPLE, "id": [1, 2, 2, None, 4]})},
-         "'id' names the units and has type int64, and 'person' of table 'events' has type string"),
-        ({"people": pa.table({**PEOPLE, "id": [1.0, 2, 2, None, 4]})}, "'id' has type float64"),
-        ({"people": pa.table({**PEOPLE, "sex": [["f"]] * 5})}, "'sex' has type list"),
-        ({"events": pa.table({**EVENTS, "Sex": ["f"] * 5})}, "'events': data has a column 'Sex'"),
-        ({"people": pa.table({**PEOPLE, "sex": [1.5] * 5})}, "'sex' has type float64"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("more", "reason"), [
+    ({"people": pa.table({"sex": ["f"], "born": [1]})}, "'people': data has no column 'id'"),
+    ({"people": pa.table({"id": ["a"], "born": [1]})}, "'people': data has no column 'sex'"),
+    ({"events": pa.table({"kind": ["x"]})}, "'events': data has no column 'person'"),
+    ({"people": pa.table({**PEOPLE, "id": [1, 2, 2, None, 4]})},
+     "'id' names the units and has type int64, and 'person' of table 'events' has type string"),
+    ({"people": pa.table({**PEOPLE, "id": [1.0, 2, 2, None, 4]})}, "'id' has type float64"),
+    ({"people": pa.table({**PEOPLE, "sex": [["f"]] * 5})}, "'sex' has type list"),
+    ({"events": pa.table({**EVENTS, "Sex": ["f"] * 5})}, "'events': data has a column 'Sex'"),
+    ({"people": pa.table({**PEOPLE, "sex": [1.5] * 5})}, "'sex' has type float64"),
+])  # fmt: skip
 def test_tables_that_cannot_be_joined_are_refused_before_the_charge(tmp_path, more, reason):
     refused(tmp_path, reason, **more)
 

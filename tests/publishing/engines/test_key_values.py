@@ -171,15 +171,12 @@ def test_a_level_of_texts_matches_texts_and_says_how_floats_would_match(engine, 
         check_schema(plan, open_table(pa.table({"state": ["AL"], "county": [1001.0]}), engine))
 
 
-@pytest.mark.parametrize(
-    ("keys", "integer", "said"),
-    [
-        ([["AL", "x"]], ["county"], "county = 'x', and integer lists 'county'"),
-        ([["AL", "٣"]], ["county"], "write a whole number"),
-        ([["AL", "7"], ["IL", "07"]], ["county"], "the same number as '7'"),
-        ([["AL", "7"]], ["county", "city"], "integer: 'city' is not one of the levels"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "integer", "said"), [
+    ([["AL", "x"]], ["county"], "county = 'x', and integer lists 'county'"),
+    ([["AL", "٣"]], ["county"], "write a whole number"),
+    ([["AL", "7"], ["IL", "07"]], ["county"], "the same number as '7'"),
+    ([["AL", "7"]], ["county", "city"], "integer: 'city' is not one of the levels"),
+])  # fmt: skip
 def test_a_level_whose_names_are_not_distinct_whole_numbers_cannot_be_integer(keys, integer, said):
     with pytest.raises(PlanError, match=said):
         place_plan(keys, integer)

@@ -203,14 +203,11 @@ def test_a_missing_number_drops_the_row_unless_a_number_replaces_it(given, repla
     assert result["mean", "all", "count"] == [rows]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"columns": {"x": {"integer": True, "unknown": "keep"}}}, "unknown = 'keep': .*'drop'"),
-        ({"columns": {"x": {"integer": True, "unknown": True}}}, "unknown = true"),
-        ({"queries": [{**QUERIES[1], "complete": True}]}, "complete .* is for a ratio"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"columns": {"x": {"integer": True, "unknown": "keep"}}}, "unknown = 'keep': .*'drop'"),
+    ({"columns": {"x": {"integer": True, "unknown": True}}}, "unknown = true"),
+    ({"queries": [{**QUERIES[1], "complete": True}]}, "complete .* is for a ratio"),
+])  # fmt: skip
 def test_what_is_wrong_is_named(change, says):
     with pytest.raises(PlanError, match=says):
         a_plan(**change)

@@ -562,22 +562,19 @@ ZONED = pa.table({"d": pa.array([0], pa.timestamp("us", "UTC")), "k": ["x"]})
 UNZONED = pa.table({"d": pa.array([0], pa.timestamp("us")), "k": ["x"]})
 
 
-@pytest.mark.parametrize(
-    ("table", "sections", "reason"),
-    [
-        (ZONED, {"where": "d is None"}, "write zone = 'UTC', or another zone"),
-        (UNZONED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
-        (TYPED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
-        (TYPED, {"where": "hour(d) > 3"}, "a timestamp and a text have one"),
-        (UNZONED, {"where": "d", "type": "boolean"}, "read it as 'boolean'"),
-        (UNZONED, {"keys": ["2024-01-31T00:00"], "by": "d"}, "is not a day such as '2024-12-31'"),
-        (TYPED, {"keys": ["2024-01"], "by": "d"}, "period(d, 'month')"),
-        (TYPED, {"keys": ["2023-02-29"], "by": "d"}, "is not a day such as '2024-12-31'"),
-        (TYPED, {"keys": [20240131], "by": "d"}, "'20240131' is not a day"),
-        (UNZONED, {"integer": True, "sum": "d"}, "holds dates, which do not add up"),
-        (UNZONED, {"id": "d"}, "has type timestamp"),
-    ],
-)
+@pytest.mark.parametrize(("table", "sections", "reason"), [
+    (ZONED, {"where": "d is None"}, "write zone = 'UTC', or another zone"),
+    (UNZONED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
+    (TYPED, {"zone": "UTC", "where": "d is None"}, "leave zone out of [columns.d]"),
+    (TYPED, {"where": "hour(d) > 3"}, "a timestamp and a text have one"),
+    (UNZONED, {"where": "d", "type": "boolean"}, "read it as 'boolean'"),
+    (UNZONED, {"keys": ["2024-01-31T00:00"], "by": "d"}, "is not a day such as '2024-12-31'"),
+    (TYPED, {"keys": ["2024-01"], "by": "d"}, "period(d, 'month')"),
+    (TYPED, {"keys": ["2023-02-29"], "by": "d"}, "is not a day such as '2024-12-31'"),
+    (TYPED, {"keys": [20240131], "by": "d"}, "'20240131' is not a day"),
+    (UNZONED, {"integer": True, "sum": "d"}, "holds dates, which do not add up"),
+    (UNZONED, {"id": "d"}, "has type timestamp"),
+])  # fmt: skip
 def test_what_a_timestamp_cannot_be_is_refused_by_its_type(table, sections, reason):
     names = ("type", "zone", "keys", "integer")
     own = {name: sections[name] for name in names if name in sections}
@@ -809,66 +806,63 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
     assert REFUSED[text] in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("sections", "reason"),
-    [
-        ({"derive": {"a": {"expression": "z"}, "z": {"expression": "a"}}}, "from each other"),
-        ({"derive": {"a": {}}}, "exactly one of"),
-        ({"derive": {"a": {"cut": "n", "edges": [0, 1], "labels": ["x", "y"]}}}, "one label fewer"),
-        ({"derive": {"a": {"cut": "n", "edges": [1, 0], "labels": ["x"]}}}, "must rise"),
-        ({"derive": {"a": {"cut": "n", "edges": [0, "0.5"], "labels": ["x"]}}}, "0 decimals"),
-        ({"derive": {"a": {"cut": "s", "edges": [0, 1], "labels": ["x"]}}}, "must be a number"),
-        ({"derive": {"a": {"map": "n", "to": {"x": "y"}}}}, "must be text"),
-        ({"derive": {"a": {"map": "s", "to": {}}}}, "list the texts"),
-        ({"derive": {"a": {"map": "s", "to": {"x": "drop"}}}}, "'drop'"),
-        ({"derive": {"a": {"expression": "m"}}}, "2 decimals"),
-        ({"derive": {"a": {"expression": "n", "unknown": "x"}}}, "does not go with"),
-        ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for numbers"),
-        ({"lookup": {"r": {"column": "s", "keys": [["x", "1"], ["x", "2"]]}}}, "repeats 'x'"),
-        ({"lookup": {"r": {"column": "n", "keys": [["x", "1"]]}}}, "is not text"),
+@pytest.mark.parametrize(("sections", "reason"), [
+    ({"derive": {"a": {"expression": "z"}, "z": {"expression": "a"}}}, "from each other"),
+    ({"derive": {"a": {}}}, "exactly one of"),
+    ({"derive": {"a": {"cut": "n", "edges": [0, 1], "labels": ["x", "y"]}}}, "one label fewer"),
+    ({"derive": {"a": {"cut": "n", "edges": [1, 0], "labels": ["x"]}}}, "must rise"),
+    ({"derive": {"a": {"cut": "n", "edges": [0, "0.5"], "labels": ["x"]}}}, "0 decimals"),
+    ({"derive": {"a": {"cut": "s", "edges": [0, 1], "labels": ["x"]}}}, "must be a number"),
+    ({"derive": {"a": {"map": "n", "to": {"x": "y"}}}}, "must be text"),
+    ({"derive": {"a": {"map": "s", "to": {}}}}, "list the texts"),
+    ({"derive": {"a": {"map": "s", "to": {"x": "drop"}}}}, "'drop'"),
+    ({"derive": {"a": {"expression": "m"}}}, "2 decimals"),
+    ({"derive": {"a": {"expression": "n", "unknown": "x"}}}, "does not go with"),
+    ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for numbers"),
+    ({"lookup": {"r": {"column": "s", "keys": [["x", "1"], ["x", "2"]]}}}, "repeats 'x'"),
+    ({"lookup": {"r": {"column": "n", "keys": [["x", "1"]]}}}, "is not text"),
+    (
+        {
+            "lookup": {
+                name: {"column": ["s", other], "keys": [["x", "y", "1"]]}
+                for name, other in ("ab", "ba")
+            }
+        },
+        "'a', 'b' are computed from each other",
+    ),
+    *(
+        ({"lookup": {"r": {"column": ["s", "k"], "keys": [["x", "y", "1"]]} | part}}, reason)
+        for part, reason in (
+            ({"keys": [["x", "y", "1"], ["x", "z", "1"], ["x", "y", "1"]]}, "repeats 'x', 'y'"),
+            ({"keys": [["x", "1"]]}, "row 1 of keys must be [text, text, value], none blank"),
+            ({"keys": [["x", "y", "1"], ["", "y", "1"]]}, "row 2 of keys must be [text, text,"),
+            ({"column": ["s", "n"]}, "'n' is not text"),
+            ({"column": []}, "lists no expression"),
+            ({"column": ["s", "s"]}, "names a column twice"),
+            ({"column": ["s", 3]}, "lookup.r.column[1] = 3: must be"),
+            ({"on": "s"}, "on = ['s'] must name one column of the file for each of"),
+            ({"on": ["a", "a"]}, "on = ['a', 'a'] names a column twice"),
+            ({"on": ["s", "k"]}, "lookup.r.column: on names columns of a file"),
+            ({"keys": [["x", "y", "drop"]]}, "'drop'"),
+            ({"column": ["s", "r"]}, "lookup.r.column: reads itself; give the lookup another"),
+        )
+    ),
+    ({"lookup": {"z": {"column": "z", "keys": [["x", "1"]]}}}, "lookup.z.column: reads itself"),
+    *(
         (
-            {
-                "lookup": {
-                    name: {"column": ["s", other], "keys": [["x", "y", "1"]]}
-                    for name, other in ("ab", "ba")
-                }
-            },
-            "'a', 'b' are computed from each other",
-        ),
-        *(
-            ({"lookup": {"r": {"column": ["s", "k"], "keys": [["x", "y", "1"]]} | part}}, reason)
-            for part, reason in (
-                ({"keys": [["x", "y", "1"], ["x", "z", "1"], ["x", "y", "1"]]}, "repeats 'x', 'y'"),
-                ({"keys": [["x", "1"]]}, "row 1 of keys must be [text, text, value], none blank"),
-                ({"keys": [["x", "y", "1"], ["", "y", "1"]]}, "row 2 of keys must be [text, text,"),
-                ({"column": ["s", "n"]}, "'n' is not text"),
-                ({"column": []}, "lists no expression"),
-                ({"column": ["s", "s"]}, "names a column twice"),
-                ({"column": ["s", 3]}, "lookup.r.column[1] = 3: must be"),
-                ({"on": "s"}, "on = ['s'] must name one column of the file for each of"),
-                ({"on": ["a", "a"]}, "on = ['a', 'a'] names a column twice"),
-                ({"on": ["s", "k"]}, "lookup.r.column: on names columns of a file"),
-                ({"keys": [["x", "y", "drop"]]}, "'drop'"),
-                ({"column": ["s", "r"]}, "lookup.r.column: reads itself; give the lookup another"),
-            )
-        ),
-        ({"lookup": {"z": {"column": "z", "keys": [["x", "1"]]}}}, "lookup.z.column: reads itself"),
-        *(
-            (
-                {"derive": {"z": {rule: given, **more}}},
-                f"derive.z.{rule}: reads itself; give the derived column another name",
-            )
-            for rule, given, more in (
-                ("expression", "z + 1", {}),
-                ("cut", "z", {"edges": [0, 1], "labels": ["x"]}),
-                ("map", "lower(z)", {"to": {"x": "y"}}),
-                ("case", [["column('z') == 'x'", "y"]], {}),
-            )
-        ),
-        ({"lookup": {"r": {"column": "s", "keys": "/etc/passwd"}}}, "not in the plan's folder"),
-        ({"columns": BASE["columns"] | {"n": {"type": "whole", "integer": True}}}, "alone read"),
-    ],
-)
+            {"derive": {"z": {rule: given, **more}}},
+            f"derive.z.{rule}: reads itself; give the derived column another name",
+        )
+        for rule, given, more in (
+            ("expression", "z + 1", {}),
+            ("cut", "z", {"edges": [0, 1], "labels": ["x"]}),
+            ("map", "lower(z)", {"to": {"x": "y"}}),
+            ("case", [["column('z') == 'x'", "y"]], {}),
+        )
+    ),
+    ({"lookup": {"r": {"column": "s", "keys": "/etc/passwd"}}}, "not in the plan's folder"),
+    ({"columns": BASE["columns"] | {"n": {"type": "whole", "integer": True}}}, "alone read"),
+])  # fmt: skip
 def test_a_wrong_section_is_refused(sections, reason):
     with pytest.raises(PlanError, match=re.escape(reason)):
         a_plan(**sections)

@@ -108,15 +108,12 @@ def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
     assert plan().hash == plan(at=LEVELS).hash
 
 
-@pytest.mark.parametrize(
-    ("at", "said"),
-    [
-        (["region", "sector"], ["no finest level", "'region x sector'"]),
-        (["region x county"], ["'region x county'", "is not a level"]),
-        (["region x sector", "sector x region"], ["at[1]", "listed twice"]),
-        (["region x"], ["'region x'", "is not a level"]),
-    ],
-)
+@pytest.mark.parametrize(("at", "said"), [
+    (["region", "sector"], ["no finest level", "'region x sector'"]),
+    (["region x county"], ["'region x county'", "is not a level"]),
+    (["region x sector", "sector x region"], ["at[1]", "listed twice"]),
+    (["region x"], ["'region x'", "is not a level"]),
+])  # fmt: skip
 def test_levels_that_are_no_pair_are_refused_by_name(at, said):
     with pytest.raises(PlanError) as error:
         plan(at=at)
@@ -169,15 +166,12 @@ def test_each_hierarchy_has_scenarios_of_its_own():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("attributes", "within", "said"),
-    [
-        (("county", "job"), "region", "attribute 'job'"),
-        (("county",), "sector", "within = 'sector'"),
-        (("county", "job"), "region x county", "within = 'region x county'"),
-        (("nothing",), None, "attribute 'nothing'"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "within", "said"), [
+    (("county", "job"), "region", "attribute 'job'"),
+    (("county",), "sector", "within = 'sector'"),
+    (("county", "job"), "region x county", "within = 'region x county'"),
+    (("nothing",), None, "attribute 'nothing'"),
+])  # fmt: skip
 def test_a_scenario_that_does_not_fit_is_refused(attributes, within, said):
     with pytest.raises(ValueError, match=said):
         plan().concerning(*attributes, within=within)

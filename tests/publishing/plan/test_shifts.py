@@ -115,27 +115,21 @@ def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_s
     assert np.allclose(powers(sigma_squared, (b,), first), together, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("given", "largest"),
-    [
-        ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
-        ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]), ([(8,), (5, 5)], [(8,), (5, 5)]),
-        ([(8,), (4, 4)], [(8,)]), ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "largest"), [
+    ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
+    ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]), ([(8,), (5, 5)], [(8,), (5, 5)]),
+    ([(8,), (4, 4)], [(8,)]), ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
+])  # fmt: skip
 def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, largest):
     assert list(listed(given)) == list(maximal(given)) == largest
 
 
-@pytest.mark.parametrize(
-    ("rows", "bounds", "vectors"),
-    [
-        (1000, {}, ((6000,),)), (1, {}, ((6,),)), (1000, {"cells": 1}, ((6000,),)),
-        (1000, {"groups": 1000, "rows_per_group": 1}, ((6,) * 1000,)),
-        (1000, {"groups": 3, "rows_per_group": 5}, ((30, 30, 30),)),
-        (1000, {"cells": 2, "rows_per_group": 5}, ((30, 30),)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rows", "bounds", "vectors"), [
+    (1000, {}, ((6000,),)), (1, {}, ((6,),)), (1000, {"cells": 1}, ((6000,),)),
+    (1000, {"groups": 1000, "rows_per_group": 1}, ((6,) * 1000,)),
+    (1000, {"groups": 3, "rows_per_group": 5}, ((30, 30, 30),)),
+    (1000, {"cells": 2, "rows_per_group": 5}, ((30, 30),)),
+])  # fmt: skip
 def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
     declared = shifts(
         **{"cells": 10**6, "neighboring": "replace-one", "rows": rows, "low": -3, "high": 3}
@@ -165,17 +159,14 @@ def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighbor
     assert own.squared * 500 < total.squared
 
 
-@pytest.mark.parametrize(
-    ("rows", "bounds", "squared"),
-    [
-        (1000, {}, 2 * 1000**2),
-        (1000, {"groups": 1000, "rows_per_group": 1}, 2000),
-        (1000, {"groups": 10, "rows_per_group": 7}, 2 * 10 * 49),
-        (1000, {"rows_per_group": 300}, 2 * (3 * 300**2 + 100**2)),
-        (1000, {"rows_per_group": 300, "finer": 2}, 2 * (600**2 + 400**2)),
-        (999, {"low": -3, "high": 5}, 64 * 999**2),
-    ],
-)
+@pytest.mark.parametrize(("rows", "bounds", "squared"), [
+    (1000, {}, 2 * 1000**2),
+    (1000, {"groups": 1000, "rows_per_group": 1}, 2000),
+    (1000, {"groups": 10, "rows_per_group": 7}, 2 * 10 * 49),
+    (1000, {"rows_per_group": 300}, 2 * (3 * 300**2 + 100**2)),
+    (1000, {"rows_per_group": 300, "finer": 2}, 2 * (600**2 + 400**2)),
+    (999, {"low": -3, "high": 5}, 64 * 999**2),
+])  # fmt: skip
 def test_many_rows_have_their_norm_in_closed_form(rows, bounds, squared):
     declared = shifts(cells=10**6, neighboring="replace-one", rows=rows, **bounds)
     assert declared.squared == squared

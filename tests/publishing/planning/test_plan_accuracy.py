@@ -121,16 +121,13 @@ def test_tables_are_named_as_one_says_them():
         table_named(PLAN, 5)
 
 
-@pytest.mark.parametrize(
-    ("table", "error", "more", "words"),
-    [
-        ("mean age", 1, {}, "how many rows"),
-        ("ages", 1, {}, "how many rows"),
-        ("race", 0, {}, "above 0"),
-        ("race", 1e30, {}, "give a smaller one"),
-        ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
-    ],
-)
+@pytest.mark.parametrize(("table", "error", "more", "words"), [
+    ("mean age", 1, {}, "how many rows"),
+    ("ages", 1, {}, "how many rows"),
+    ("race", 0, {}, "above 0"),
+    ("race", 1e30, {}, "give a smaller one"),
+    ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
+])  # fmt: skip
 def test_errors_that_cannot_be_wanted_are_refused(table, error, more, words):
     with pytest.raises(ValueError, match=words):
         scale_for(PLAN, table, error, **more)

@@ -75,18 +75,15 @@ def test_a_lookup_s_file_that_is_data_of_the_run_is_refused(place):
     assert spent() == Fraction(1, 2)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (
-            {"pay": pa.array(["1"] * 150).cast("binary"), "code": ["a"] * 150},
-            "column 'pay' has type",
-        ),
-        ({"pay": pa.array([0] * 150, pa.timestamp("s")), "code": ["a"] * 150}, "'pay' holds dates"),
-        ({"pay": [1] * 150, "code": [1.5] * 150}, "column 'code' has type float64"),
-        ({"pay": [1] * 150}, "no column 'code'"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    (
+        {"pay": pa.array(["1"] * 150).cast("binary"), "code": ["a"] * 150},
+        "column 'pay' has type",
+    ),
+    ({"pay": pa.array([0] * 150, pa.timestamp("s")), "code": ["a"] * 150}, "'pay' holds dates"),
+    ({"pay": [1] * 150, "code": [1.5] * 150}, "column 'code' has type float64"),
+    ({"pay": [1] * 150}, "no column 'code'"),
+])  # fmt: skip
 def test_a_table_whose_type_changed_since_the_check_is_refused_before_the_charge(
     place, change, says
 ):
@@ -112,14 +109,11 @@ def test_a_column_that_became_text_is_refused_and_parsed_only_if_the_plan_says_s
     assert abs(table["value"][0].as_py() - 150) < 9 * 40
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "not " * 5000 + "(pay > 1)", "not " * 400 + "(pay > 1)", " and ".join(["pay > 1"] * 150),
-        "(" * 300 + "pay" + ")" * 300 + " > 1", " and ".join(["pay > 1"] * 3000),
-        "1 + " * 3000 + "pay > 1",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "not " * 5000 + "(pay > 1)", "not " * 400 + "(pay > 1)", " and ".join(["pay > 1"] * 150),
+    "(" * 300 + "pay" + ")" * 300 + " > 1", " and ".join(["pay > 1"] * 3000),
+    "1 + " * 3000 + "pay > 1",
+])  # fmt: skip
 def test_an_expression_that_is_too_long_or_too_deep_is_refused_after_few_calls(place, text):
     def refusal():
         with pytest.raises(PlanError, match=r"where = .*(too deep|steps|characters|nested)"):

@@ -369,15 +369,12 @@ def test_a_column_of_ids_that_the_data_do_not_have_or_that_names_no_unit_is_refu
             check_data(visits_plan(), columns, id=named)
 
 
-@pytest.mark.parametrize(
-    ("plan", "lost"),
-    [
-        (visits_plan(), 2),
-        (visits_plan(unknown="T"), 0),
-        (visits_plan(where=None, unknown="S"), 0),
-        (visits_plan(id="id", unknown="T"), 4),
-    ],
-)
+@pytest.mark.parametrize(("plan", "lost"), [
+    (visits_plan(), 2),
+    (visits_plan(unknown="T"), 0),
+    (visits_plan(where=None, unknown="S"), 0),
+    (visits_plan(id="id", unknown="T"), 4),
+])  # fmt: skip
 def test_a_plan_says_that_rows_may_not_count_exactly_where_rows_are_lost(plan, lost):
     which, effect = counted_rows(plan)
     check = check_data(plan, VISITS)

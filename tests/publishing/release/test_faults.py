@@ -205,9 +205,7 @@ def resized(folder: Path, size: str) -> None:
 
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("what", ["out", "ledger"])
-def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(
-    tmp_path: Path, what: str, attempts
-):
+def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path, what, attempts):
     result = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
     attempts(result["pages"])
     assert result["nothing spent"] or what == "out"

@@ -157,9 +157,7 @@ def swapped(folder: str) -> object:
     return results
 
 
-def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(
-    tmp_path: Path,
-):
+def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(tmp_path):
     before, *after = answer(__file__, "swapped", tmp_path)
     assert before == "made"
     for line in after:

@@ -215,9 +215,7 @@ def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_
 
 
 @pytest.mark.parametrize("begin", ["nothing", "reading"])
-def test_a_release_on_postgresql_killed_at_each_step(
-    tmp_path: Path, postgres: Any, begin: str, share: int, attempts
-):
+def test_a_release_on_postgresql_killed_at_each_step(tmp_path, postgres, begin, share, attempts):
     url = postgres.url(schema=f"killed_{begin}")
     result = answer(__file__, "kills", tmp_path, begin, share, url)
     attempts(result["killed"])
@@ -268,9 +266,7 @@ def operated(folder: str, name: str, product: str) -> object:
     ("name", "content"),
     [("create", ""), ("create", "y"), ("allocate", "y"), ("void", "y"), ("checkpoint", "y")],
 )
-def test_an_operation_killed_at_each_step_is_done_or_not(
-    tmp_path: Path, name: str, content: str, attempts
-):
+def test_an_operation_killed_at_each_step_is_done_or_not(tmp_path, name, content, attempts):
     points = answer(__file__, "operated", tmp_path, name, content)
     attempts(points)
     assert points > 5

@@ -179,23 +179,20 @@ def test_where_no_key_is_found_often_enough_an_empty_table_is_published(tmp_path
     assert [c for c in verify(tmp_path / "out", {"report.html": page}) if not c.ok] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("products.all", lambda t: t.slice(1)),
-        ("products.all", lambda t: t.take(list(range(len(t)))[::-1])),
-        ("products.all", lambda t: pa.concat_tables([t, t])),
-        ("products.all", lambda t: t.set_column(2, "value", [[1] * len(t)])),
-        ("products.all", lambda t: t.set_column(1, "shop", [["east"] * len(t)])),
-        ("prices.all", lambda t: t.set_column(3, "value", [[7] * len(t)])),
-        ("prices.all", lambda t: t.set_column(1, "at_least", t.column("below"))),
-        ("typical.all", lambda t: t.set_column(1, "quantile", [[0.3] * len(t)])),
-        ("typical.all", lambda t: t.set_column(4, "lower", t.column("upper"))),
-        ("sales.all", lambda t: t.set_column(3, "lower", t.column("value"))),
-        ("usual.all", lambda t: t.set_column(3, "lower", t.column("upper"))),
-        ("usual.all", lambda t: t.set_column(1, "value", [[2.4] * len(t)])),
-    ],
-)
+@pytest.mark.parametrize(("name", "change"), [
+    ("products.all", lambda t: t.slice(1)),
+    ("products.all", lambda t: t.take(list(range(len(t)))[::-1])),
+    ("products.all", lambda t: pa.concat_tables([t, t])),
+    ("products.all", lambda t: t.set_column(2, "value", [[1] * len(t)])),
+    ("products.all", lambda t: t.set_column(1, "shop", [["east"] * len(t)])),
+    ("prices.all", lambda t: t.set_column(3, "value", [[7] * len(t)])),
+    ("prices.all", lambda t: t.set_column(1, "at_least", t.column("below"))),
+    ("typical.all", lambda t: t.set_column(1, "quantile", [[0.3] * len(t)])),
+    ("typical.all", lambda t: t.set_column(4, "lower", t.column("upper"))),
+    ("sales.all", lambda t: t.set_column(3, "lower", t.column("value"))),
+    ("usual.all", lambda t: t.set_column(3, "lower", t.column("upper"))),
+    ("usual.all", lambda t: t.set_column(1, "value", [[2.4] * len(t)])),
+])  # fmt: skip
 def test_what_cannot_be_is_found_in_every_kind_of_table(released, tmp_path, name, change):
     import hashlib
     import json

@@ -108,27 +108,24 @@ def test_the_errors_that_are_computed_beforehand_are_met(released):
     assert by_query["products"].standard_error is not None
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"over": None}, "query[0].over (of query 'price') is missing; a ratio needs one"),
-        ({"over": "shop"}, "is not a column with integer = true or decimals"),
-        ({"clip_over": None}, "needs clip_over = [low, high]"),
-        ({"clip_over": [-1, 5]}, "the low end must be at least 0, as the sum divides"),
-        ({"clip_over": [5, 5]}, "the low end must be below the high end"),
-        ({"clip_over": [0, "1.5"]}, "must be whole numbers, as the column 'items' has"),
-        ({"clip_over": [0, 2**40]}, "the largest value, 1099511627776, times"),
-        ({"measure": "sum"}, "query[0].over (of query 'price') = 'items': a sum takes none"),
-        ({"measure": "distinct"}, "clip (of query 'price') = [0, 10]: a distinct takes none"),
-        (
-            {"measure": "distinct", "clip": None, "over": None, "clip_over": None},
-            "is not a column with keys or discover = true",
-        ),
-        ({"measure": "medain"}, "did you mean 'median'?"),
-        ({"over": "note"}, "is not a column with integer = true or decimals"),
-        ({"by": ["note"]}, "by[0] (of query 'price') = 'note': is not a column with keys"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"over": None}, "query[0].over (of query 'price') is missing; a ratio needs one"),
+    ({"over": "shop"}, "is not a column with integer = true or decimals"),
+    ({"clip_over": None}, "needs clip_over = [low, high]"),
+    ({"clip_over": [-1, 5]}, "the low end must be at least 0, as the sum divides"),
+    ({"clip_over": [5, 5]}, "the low end must be below the high end"),
+    ({"clip_over": [0, "1.5"]}, "must be whole numbers, as the column 'items' has"),
+    ({"clip_over": [0, 2**40]}, "the largest value, 1099511627776, times"),
+    ({"measure": "sum"}, "query[0].over (of query 'price') = 'items': a sum takes none"),
+    ({"measure": "distinct"}, "clip (of query 'price') = [0, 10]: a distinct takes none"),
+    (
+        {"measure": "distinct", "clip": None, "over": None, "clip_over": None},
+        "is not a column with keys or discover = true",
+    ),
+    ({"measure": "medain"}, "did you mean 'median'?"),
+    ({"over": "note"}, "is not a column with integer = true or decimals"),
+    ({"by": ["note"]}, "by[0] (of query 'price') = 'note': is not a column with keys"),
+])  # fmt: skip
 def test_what_does_not_fit_a_measure_is_refused(changes, words):
     with pytest.raises(PlanError) as error:
         Plan.from_dict(a_plan(**changes))

@@ -13,9 +13,9 @@ import pytest
 from neyman import InverseSensitivity, Ledger
 from neyman.accounting import sentences as words
 from neyman.display import page
-from neyman.noise import Bits
 from neyman.publishing import Cells, Plan, PlanError, errors, forms, noisy_part, rate_of, verify
 from plans import release
+from seeded import Seeded
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
@@ -33,14 +33,6 @@ PLAN = {
         {"name": "people", "measure": "count", "by": ["sex"], "share": "1/4"},
     ],
 }  # fmt: skip
-
-
-class Words(Bits):
-    def __init__(self, seed):
-        self.draw = np.random.default_rng(seed)
-
-    def words(self, count):
-        return self.draw.integers(0, 2**64, count, dtype=np.uint64)
 
 
 def a_plan(**changes):
@@ -108,15 +100,12 @@ def test_the_release_verifies_and_its_receipt_names_the_mechanism(released):
     assert "edges" not in out.receipt["plan"]["query"][0]
 
 
-@pytest.mark.parametrize(
-    ("budget", "noise"),
-    [
-        ({"power": 0.3, "level": 0.05}, "discrete-gaussian"),
-        ({"gdp": 1}, "discrete-gaussian"),
-        ({"epsilon": 2, "delta": 1e-6}, "discrete-gaussian"),
-        ({"gdp": 1}, "rounded-gaussian"),
-    ],
-)
+@pytest.mark.parametrize(("budget", "noise"), [
+    ({"power": 0.3, "level": 0.05}, "discrete-gaussian"),
+    ({"gdp": 1}, "discrete-gaussian"),
+    ({"epsilon": 2, "delta": 1e-6}, "discrete-gaussian"),
+    ({"gdp": 1}, "rounded-gaussian"),
+])  # fmt: skip
 def test_every_kind_of_budget_is_met_beside_each_kind_of_noise(budget, noise):
     middle, *_, people = PLAN["query"]
     query = [{**middle, "share": "1/2"}, {**people, "share": "1/2"}]
@@ -160,7 +149,7 @@ def test_at_equal_rho_the_rank_error_is_at_most_a_third_of_that_of_64_bins():
         held = np.searchsorted(edges, values, "right") - 1 if name == "bins" else values
         index, counts = np.unique(held, return_counts=True)
         exact = Cells(64 if name == "bins" else clip[1] + 1, index, counts)
-        measure, bits = form.entries[0][0].measure, Words(4)
+        measure, bits = form.entries[0][0].measure, Seeded(4)
         ranks = []
         for _ in range(200):
             noisy = noisy_part(form, {("m", "all", measure): exact}, range(form.cells), bits)
@@ -191,18 +180,15 @@ def published_rows(plan, values, times, seed):
     assert form.query.bins is not None
     low, high = form.query.bins[0], form.query.bins[-1]
     index, counts = np.unique(np.asarray(values) - low, return_counts=True)
-    exact, bits = {("m", "all", "rank"): Cells(high - low, index, counts)}, Words(seed)
+    exact, bits = {("m", "all", "rank"): Cells(high - low, index, counts)}, Seeded(seed)
     for _ in range(times):
         yield from form.build(noisy_part(form, exact, range(form.cells), bits)).to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("values", "level"),
-    [
-        ([7] * 30 + [90], "1/2"), (list(range(101)) * 2, "1/2"), (list(range(0, 101, 10)), "1/10"),
-        ([0, 100], "1/2"), ([3], "0.99"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "level"), [
+    ([7] * 30 + [90], "1/2"), (list(range(101)) * 2, "1/2"), (list(range(0, 101, 10)), "1/10"),
+    ([0, 100], "1/2"), ([3], "0.99"),
+])  # fmt: skip
 def test_an_interval_holds_the_quantile(values, level):
     """300 releases, also with less rows than the margin: at least 90% of the intervals.
 
@@ -244,19 +230,16 @@ def test_an_interval_costs_two_more_draws():
     assert paid.rho() <= Fraction(1, 10)
 
 
-@pytest.mark.parametrize(
-    ("clip", "rho", "most_rows", "method"),
-    [
-        ((0, 1), "1/10", None, 2),  # a bin for each value
-        ((0, 10), "1/10", None, 11),
-        ((0, 100), "1/10", None, "drawn"),
-        ((0, 10**5), "1/1000", None, 64),  # a wide clip, and much noise
-        ((0, 10**5), "1/1000", 50, 64),
-        ((0, 10**5), "1", None, "drawn"),  # of 1,000 rows a bin holds more than the margin
-        ((0, 10**6), "1/2", 100, 64),  # of 100 rows it holds less
-        ((0, 10**6), "1/2", None, "drawn"),
-    ],
-)
+@pytest.mark.parametrize(("clip", "rho", "most_rows", "method"), [
+    ((0, 1), "1/10", None, 2),  # a bin for each value
+    ((0, 10), "1/10", None, 11),
+    ((0, 100), "1/10", None, "drawn"),
+    ((0, 10**5), "1/1000", None, 64),  # a wide clip, and much noise
+    ((0, 10**5), "1/1000", 50, 64),
+    ((0, 10**5), "1", None, "drawn"),  # of 1,000 rows a bin holds more than the margin
+    ((0, 10**6), "1/2", 100, 64),  # of 100 rows it holds less
+    ((0, 10**6), "1/2", None, "drawn"),
+])  # fmt: skip
 def test_a_clip_without_a_method_gets_the_narrower_interval(clip, rho, most_rows, method):
     content = an_interval(clip=clip, rho=rho).canonical()
     del content["query"][0]["method"]
@@ -324,18 +307,15 @@ def test_a_plan_s_attributes_move_ranks_as_a_row_does():
         assert (content["sensitivity"], Fraction(content["rate"])) == (vectors, rate)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"clip": None}, "needs clip = [low, high]"),
-        ({"edges": [0, 1]}, "takes none with method = 'inverse-sensitivity'; leave it out"),
-        ({"method": "exact"}, "must be 'bins', 'inverse-sensitivity', or"),
-        ({"method": "bins"}, "clip (of query 'middle') = [0, 100]: a median takes none"),
-        ({"clip": [0, "0.001"]}, "must be numbers of at most 2 decimals"),
-        ({"clip": [5, 5]}, "the low end must be below the high end"),
-        ({"measure": "count", "clip": None, "column": None}, "a count takes none"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"clip": None}, "needs clip = [low, high]"),
+    ({"edges": [0, 1]}, "takes none with method = 'inverse-sensitivity'; leave it out"),
+    ({"method": "exact"}, "must be 'bins', 'inverse-sensitivity', or"),
+    ({"method": "bins"}, "clip (of query 'middle') = [0, 100]: a median takes none"),
+    ({"clip": [0, "0.001"]}, "must be numbers of at most 2 decimals"),
+    ({"clip": [5, 5]}, "the low end must be below the high end"),
+    ({"measure": "count", "clip": None, "column": None}, "a count takes none"),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(changes, words):
     with pytest.raises(PlanError) as error:
         a_plan(**changes)

@@ -20,7 +20,6 @@ from places import files_of
 
 from neyman import Ledger, Release, zcdp
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
-from neyman.noise import Bits
 from neyman.publishing import (
     Cells,
     DataError,
@@ -28,15 +27,14 @@ from neyman.publishing import (
     Plan,
     PlanError,
     forms,
-    half_width,
     noisy_part,
     open_table,
-    standard_error,
     verify,
 )
 from neyman.publishing import run as run_module
 from plans import release
 from random_laws import is_small
+from seeded import Seeded
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -105,16 +103,6 @@ def spent(place):
 def other_plan(place, text, name="other.toml"):
     (place / name).write_text(text)
     return name
-
-
-class Counted(Bits):
-    """Bits of a counter-based generator: for tests, where the same noise must come again."""
-
-    def __init__(self, seed=0):
-        self._random = np.random.Generator(np.random.Philox(seed))
-
-    def words(self, n):
-        return self._random.integers(0, 2**64, size=n, dtype=np.uint64)
 
 
 def test_a_release_has_its_tables_receipt_and_pages_and_is_charged_once(place):
@@ -347,7 +335,7 @@ def test_intervals_cover_as_they_say(place):
             values = np.array(list(COUNTS.values()))
         cells = Cells(entry.cells, np.arange(entry.cells), values)
         exact[entry.query, entry.level, entry.measure] = cells
-    bits, runs = Counted(), 400
+    bits, runs = Seeded(0), 400
     tables = forms(plan, plan.calibrated())
     truths = {"total.county": list(COUNTS.values()), "age.state": [5, 5]}
     covered = dict.fromkeys(["total.county", "age.state"], 0)
@@ -365,28 +353,6 @@ def test_intervals_cover_as_they_say(place):
         n = runs * cells
         assert covered[name] >= 0.9 * n - 4.9 * (0.09 * n) ** 0.5
     assert covered["total.county"] <= runs * 3 * 0.99
-
-
-@pytest.mark.parametrize("sigma_squared", ["1/10", "1/2", "1", "7/3", "40", "900", "10000"])
-def test_error_and_half_width_are_those_of_the_exact_distribution(sigma_squared):
-    from mpmath import exp, mp, mpf, sqrt
-
-    with mp.workdps(30):
-        s2 = mpf(Fraction(sigma_squared).numerator) / Fraction(sigma_squared).denominator
-        reach = int(14 * sqrt(s2)) + 14
-        weights = {k: exp(-(mpf(k) ** 2) / (2 * s2)) for k in range(-reach, reach + 1)}
-        total = sum(weights.values())
-        deviation = sqrt(sum(k * k * w for k, w in weights.items()) / total)
-        inside, half = weights[0], 0
-        while inside < mpf(9) / 10 * total:
-            half += 1
-            inside += 2 * weights[half]
-    assert standard_error(Fraction(sigma_squared)) == pytest.approx(float(deviation), rel=1e-12)
-    assert half_width(Fraction(sigma_squared)) == half
-
-
-def test_half_width_is_continuous_where_the_method_changes():
-    assert half_width(Fraction(10**12) + 1) - half_width(Fraction(10**12)) in (0, 1)
 
 
 RUN = """
@@ -476,13 +442,10 @@ def test_a_declared_total_is_published_as_declared_without_error_or_charge(place
     assert spent(place) == Fraction(1, 2)
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        *("power = 0.25\nlevel = 0.05", "power = 0.22\nlevel = 0.1", "gdp = 1"),
-        *("epsilon = 2\ndelta = 1e-6", "epsilon = 4.7\ndelta = 1e-9"),
-    ],
-)
+@pytest.mark.parametrize("budget", [
+    *("power = 0.25\nlevel = 0.05", "power = 0.22\nlevel = 0.1", "gdp = 1"),
+    *("epsilon = 2\ndelta = 1e-6", "epsilon = 4.7\ndelta = 1e-9"),
+])  # fmt: skip
 def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_noise(place, budget):
     counts = PLAN[: PLAN.rindex("[[query]]")].replace('"1/4"', '"1/2"')
     mechanism = make(place, plan=other_plan(place, counts.replace("zcdp = 0.5", budget)))
@@ -523,15 +486,12 @@ def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
     assert spent(place) == Fraction(1, 2)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "error"),
-    [
-        ("engine", "sqlite", DataError), ("memory", "much", DataError),
-        ("master", "local[2]", DataError), ("account", "nobody", LedgerError),
-        ("sign", "no.key", (OSError, ValueError)), ("wait", -1, ValueError),
-        ("wait", "long", (TypeError, ValueError)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("argument", "value", "error"), [
+    ("engine", "sqlite", DataError), ("memory", "much", DataError),
+    ("master", "local[2]", DataError), ("account", "nobody", LedgerError),
+    ("sign", "no.key", (OSError, ValueError)), ("wait", -1, ValueError),
+    ("wait", "long", (TypeError, ValueError)),
+])  # fmt: skip
 def test_each_argument_is_checked_for_a_published_plan_too(place, argument, value, error):
     make(place)
     with pytest.raises(error):
@@ -783,17 +743,14 @@ def test_warnings_that_are_raised_end_no_release(tmp_path):
     assert done.stdout == "[2, 1]\n3\n" * 4
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (DeprecationWarning("old"), DeprecationWarning),
-        (MemoryError(), MemoryError),
-        (PermissionError(13, "Permission denied"), PermissionError),
-        (ModuleNotFoundError("no module"), ModuleNotFoundError),
-        (TypeError("Jane Doe"), DataError),
-        (OSError("Couldn't deserialize"), DataError),
-    ],
-)
+@pytest.mark.parametrize(("error", "kind"), [
+    (DeprecationWarning("old"), DeprecationWarning),
+    (MemoryError(), MemoryError),
+    (PermissionError(13, "Permission denied"), PermissionError),
+    (ModuleNotFoundError("no module"), ModuleNotFoundError),
+    (TypeError("Jane Doe"), DataError),
+    (OSError("Couldn't deserialize"), DataError),
+])  # fmt: skip
 def test_only_an_error_of_data_is_blamed_on_the_data_and_none_costs_a_charge(tmp_path, error, kind):
     class Table:
         def __arrow_c_stream__(self, requested_schema=None):

@@ -128,21 +128,18 @@ def test_the_same_question_is_a_new_charge_with_new_noise(tmp_path):
     assert later.left == 1 - Fraction(2, 100_000)
 
 
-@pytest.mark.parametrize(
-    ("question", "budget", "says"),
-    [
-        (ny.query.count(by="sx"), FIRST, r"by\[0\].*'sx'.*did you mean 'sex'"),
-        (ny.query.count(by="sex"), {}, "budget has nothing: must be"),
-        (ny.query.count(by="sex"), {"rho": 1}, "budget.rho = 1: there is no field 'rho'"),
-        (ny.query.count(by="sex"), {"zcdp": -1}, "budget.zcdp = -1: must be above 0"),
-        (ny.query.count(by="sex"), {"zcdp": 2}, "asked for 2 zCDP rho, and 1 of 1 is left"),
-        (3, FIRST, r"query\[0\] = 3: must be a section"),
-        ({"measure": "average"}, FIRST, "did you mean 'mean'"),
-        (ny.query.sum("pay", clip=(0, 1)), FIRST, "'pay'"),
-        (ny.query.sum("sex", clip=(0, 1)), FIRST, "sex"),
-        (ny.query.count(public={"all": 3}), FIRST, "nothing is measured"),
-    ],
-)
+@pytest.mark.parametrize(("question", "budget", "says"), [
+    (ny.query.count(by="sx"), FIRST, r"by\[0\].*'sx'.*did you mean 'sex'"),
+    (ny.query.count(by="sex"), {}, "budget has nothing: must be"),
+    (ny.query.count(by="sex"), {"rho": 1}, "budget.rho = 1: there is no field 'rho'"),
+    (ny.query.count(by="sex"), {"zcdp": -1}, "budget.zcdp = -1: must be above 0"),
+    (ny.query.count(by="sex"), {"zcdp": 2}, "asked for 2 zCDP rho, and 1 of 1 is left"),
+    (3, FIRST, r"query\[0\] = 3: must be a section"),
+    ({"measure": "average"}, FIRST, "did you mean 'mean'"),
+    (ny.query.sum("pay", clip=(0, 1)), FIRST, "'pay'"),
+    (ny.query.sum("sex", clip=(0, 1)), FIRST, "sex"),
+    (ny.query.count(public={"all": 3}), FIRST, "nothing is measured"),
+])  # fmt: skip
 def test_a_refused_question_leaves_the_ledger_unchanged(question, budget, says, tmp_path):
     ledger = registered(tmp_path)
     asking = session(ledger)

@@ -188,14 +188,11 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
     assert [one.path for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
 
 
-@pytest.mark.parametrize(
-    ("change", "check"),
-    [
-        (lambda t: t.set_column(2, "=race", [["a"] * len(t)]), "tables/all.county.parquet"),
-        (lambda t: t.slice(1), "tables/all.county.parquet"),
-        (lambda t: t.set_column(5, "value", [[0] * len(t)]), "tables/all.county.parquet"),
-    ],
-)
+@pytest.mark.parametrize(("change", "check"), [
+    (lambda t: t.set_column(2, "=race", [["a"] * len(t)]), "tables/all.county.parquet"),
+    (lambda t: t.slice(1), "tables/all.county.parquet"),
+    (lambda t: t.set_column(5, "value", [[0] * len(t)]), "tables/all.county.parquet"),
+])  # fmt: skip
 def test_a_change_in_any_part_of_a_table_is_found(place, monkeypatch, change, check):
     monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=50))
     make(place)

@@ -55,76 +55,73 @@ def pairs(*names: str) -> dict[str, Any]:
     return {"by": [*names], "values": [[*cell, 100 * (not i)] for i, cell in enumerate(cells)]}
 
 
-@pytest.mark.parametrize(
-    ("totals", "more", "said"),
-    [
-        ([STATE, COUNTIES], {}, "for US, Ohio they add up to 60 and 50"),
-        ([STATE, {**YEAR, "values": [[2020, 70], [2021, 31]]}], {}, "for all rows .* 100 and 101"),
-        ([STATE, STATE], {}, "are one table"),
-        ([{**STATE, "values": [["US", "Ohio", 60]]}], {}, "has no total for 'US', 'Iowa'"),
-        ([{**STATE, "values": [["US", "Ohio", 60]] * 2}], {}, "repeats the keys"),
-        (
-            [{**STATE, "values": [["Ohio", 60]]}],
-            {},
-            "none of the plan's; give nation, state, total",
-        ),
-        ([{**YEAR, "values": [[2020, -1], [2021, 3]]}], {}, "the total -1 must be a whole number"),
-        ([{**YEAR, "values": [[2020, True], [2021, 3]]}], {}, "the total True must be a whole"),
-        ([{**YEAR, "values": [[2020, 2**53], [2021, 3]]}], {}, "more than 2\\^53"),
-        ([{**YEAR, "values": []}], {}, "has no total for '2020'"),
-        ([{**YEAR, "values": "no.csv"}], {}, "cannot read 'no.csv'"),
-        ([{**YEAR, "values": "../no.csv"}], {}, "cannot read '../no.csv'"),
-        ([{"by": ["year"]}], {}, "values is missing"),
-        ([{**YEAR, "by": ["state", "county"]}], {}, "names several levels"),
-        ([{**YEAR, "by": ["sex"]}], {}, "'sex': is not a column with listed keys and no level"),
-        ([{**YEAR, "by": ["year", "year"]}], {}, "is listed twice"),
-        ([STATE], {"most_rows": 99}, "most_rows = 99: the totals by state add up to 100"),
-        ([STATE], {"where": "race == 'white'"}, "a total counts all rows"),
-        ([STATE], {"part": "north"}, "part = 'north'"),
-        ([STATE], {"disjoint": True}, "disjoint = true"),
-        ([STATE], {"unit": {**SECTIONS["unit"], "neighboring": "add-remove"}}, "replace-one"),
-        ([STATE], {"unit": {**SECTIONS["unit"], "id": "id"}}, "unit.id = 'id'"),
-        (
-            [STATE],
-            {"hierarchy": SECTIONS["hierarchy"] | {"job": {"levels": ["job"], "keys": [["x"]]}}},
-            "one hierarchy, or none, and this one has .*, job; leave the totals out",
-        ),
-        (
-            [STATE],
-            {
-                "query": [
-                    {"measure": "count", "detail": [[], ["race"]], "thresholds": [5], "share": 1}
-                ]
-            },
-            r"detail .*: no charge for it is proved beside \[\[totals\]\]",
-        ),
-        (
-            [YEAR],
-            {"columns": {**SECTIONS["columns"], "year": {"keys": [2020, 2021]}}},
-            "columns.year.unknown = 'drop'",
-        ),
-        (
-            [STATE],
-            {"query": [{"measure": "count", "at": ["nation", "county"], "share": 1}]},
-            "at 'nation': no change of one row that keeps the totals by state moves its count",
-        ),
-        (
-            [STATE],
-            {
-                "query": [
-                    *SECTIONS["query"],
-                    {"name": "n", "measure": "count", "at": ["nation"], "public": {"nation": 99}},
-                ]
-            },
-            "public.nation = 99: the totals by state add up to 100",
-        ),
-        (
-            [pairs("race", "year"), pairs("year", "sex"), pairs("race", "sex")],
-            {"columns": {**SECTIONS["columns"], "sex": {"keys": ["f", "m"], "unknown": "f"}}},
-            "close a cycle",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("totals", "more", "said"), [
+    ([STATE, COUNTIES], {}, "for US, Ohio they add up to 60 and 50"),
+    ([STATE, {**YEAR, "values": [[2020, 70], [2021, 31]]}], {}, "for all rows .* 100 and 101"),
+    ([STATE, STATE], {}, "are one table"),
+    ([{**STATE, "values": [["US", "Ohio", 60]]}], {}, "has no total for 'US', 'Iowa'"),
+    ([{**STATE, "values": [["US", "Ohio", 60]] * 2}], {}, "repeats the keys"),
+    (
+        [{**STATE, "values": [["Ohio", 60]]}],
+        {},
+        "none of the plan's; give nation, state, total",
+    ),
+    ([{**YEAR, "values": [[2020, -1], [2021, 3]]}], {}, "the total -1 must be a whole number"),
+    ([{**YEAR, "values": [[2020, True], [2021, 3]]}], {}, "the total True must be a whole"),
+    ([{**YEAR, "values": [[2020, 2**53], [2021, 3]]}], {}, "more than 2\\^53"),
+    ([{**YEAR, "values": []}], {}, "has no total for '2020'"),
+    ([{**YEAR, "values": "no.csv"}], {}, "cannot read 'no.csv'"),
+    ([{**YEAR, "values": "../no.csv"}], {}, "cannot read '../no.csv'"),
+    ([{"by": ["year"]}], {}, "values is missing"),
+    ([{**YEAR, "by": ["state", "county"]}], {}, "names several levels"),
+    ([{**YEAR, "by": ["sex"]}], {}, "'sex': is not a column with listed keys and no level"),
+    ([{**YEAR, "by": ["year", "year"]}], {}, "is listed twice"),
+    ([STATE], {"most_rows": 99}, "most_rows = 99: the totals by state add up to 100"),
+    ([STATE], {"where": "race == 'white'"}, "a total counts all rows"),
+    ([STATE], {"part": "north"}, "part = 'north'"),
+    ([STATE], {"disjoint": True}, "disjoint = true"),
+    ([STATE], {"unit": {**SECTIONS["unit"], "neighboring": "add-remove"}}, "replace-one"),
+    ([STATE], {"unit": {**SECTIONS["unit"], "id": "id"}}, "unit.id = 'id'"),
+    (
+        [STATE],
+        {"hierarchy": SECTIONS["hierarchy"] | {"job": {"levels": ["job"], "keys": [["x"]]}}},
+        "one hierarchy, or none, and this one has .*, job; leave the totals out",
+    ),
+    (
+        [STATE],
+        {
+            "query": [
+                {"measure": "count", "detail": [[], ["race"]], "thresholds": [5], "share": 1}
+            ]
+        },
+        r"detail .*: no charge for it is proved beside \[\[totals\]\]",
+    ),
+    (
+        [YEAR],
+        {"columns": {**SECTIONS["columns"], "year": {"keys": [2020, 2021]}}},
+        "columns.year.unknown = 'drop'",
+    ),
+    (
+        [STATE],
+        {"query": [{"measure": "count", "at": ["nation", "county"], "share": 1}]},
+        "at 'nation': no change of one row that keeps the totals by state moves its count",
+    ),
+    (
+        [STATE],
+        {
+            "query": [
+                *SECTIONS["query"],
+                {"name": "n", "measure": "count", "at": ["nation"], "public": {"nation": 99}},
+            ]
+        },
+        "public.nation = 99: the totals by state add up to 100",
+    ),
+    (
+        [pairs("race", "year"), pairs("year", "sex"), pairs("race", "sex")],
+        {"columns": {**SECTIONS["columns"], "sex": {"keys": ["f", "m"], "unknown": "f"}}},
+        "close a cycle",
+    ),
+])  # fmt: skip
 def test_totals_that_cannot_be_are_refused_with_the_field_and_the_numbers(totals, more, said):
     with pytest.raises(PlanError, match=said):
         plan(*totals, **more)

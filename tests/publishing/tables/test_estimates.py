@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from mixed_plan import MIXED
 from neyman.accounting import charge
-from neyman.noise import Bits, discrete_gaussian
+from neyman.noise import discrete_gaussian
 from neyman.publishing import (
     MEASURES,
     Plan,
@@ -45,26 +45,24 @@ from neyman.publishing.tables.estimates import (
 )
 from neyman.publishing.tables.forms import columns
 from neyman.publishing.tables.key_selection import _terms
+from seeded import Seeded
 
 
-class Words(Bits):
-    def __init__(self, seed):
-        self.draw = np.random.default_rng(seed)
-
-    def words(self, count):
-        return self.draw.integers(0, 2**64, count, dtype=np.uint64)
-
-
-def mass(sigma_squared):
+def mass(sigma_squared, rounded=False):
     """The distribution of the noise: integers, and their probabilities in doubles."""
     far = int(12 * math.sqrt(sigma_squared)) + 12
     k = np.arange(-far, far + 1)
+    if rounded:
+        spread = math.sqrt(2 * sigma_squared)
+        half = -np.diff([math.erfc((x - 0.5) / spread) / 2 for x in range(far + 2)])
+        return k, np.concatenate([half[:0:-1], half])
     weights = np.exp(-(k**2) / (2 * float(sigma_squared)))
     return k, weights / weights.sum()
 
 
 @pytest.mark.parametrize(
-    "sigma_squared", [Fraction(1, 9), Fraction(1), Fraction(60), Fraction(10**4)]
+    "sigma_squared",
+    [Fraction(x) for x in ("1/10", "1/9", "1/2", "1", "7/3", "40", "60", "900", "10000")],
 )
 @pytest.mark.parametrize("coverage", [0.9, 0.95])
 def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage):
@@ -160,7 +158,7 @@ PARTS = ("offset", "square", "count")
 def test_intervals_of_means_and_variances_cover(data, noise):
     clip, values = data
     low, high = clip
-    bits = Words(5)
+    bits = Seeded(5)
     offset, square, count = (
         (truth + discrete_gaussian(noise * scale**2, DRAWS, bits), noise * scale**2)
         for truth, scale in zip(integers_of(clip, values).values(), scales_of(clip), strict=True)
@@ -223,7 +221,7 @@ def test_the_chance_that_a_ratio_s_interval_holds_it_is_at_least_90_percent(name
 def test_an_interval_of_a_mean_is_no_wider_than_its_chance_needs(name):
     clip, values = DATA[name]
     values = values * 20
-    noise, bits = Fraction(150), Words(11)
+    noise, bits = Fraction(150), Seeded(11)
     truth, scale = integers_of(clip, values), scales_of(clip)
     noisy = [
         (truth[part] + discrete_gaussian(noise * size**2, DRAWS, bits), noise * size**2)
@@ -259,7 +257,7 @@ def test_standard_errors_of_means_and_variances_are_those_that_are_drawn(clip):
     for part in (0.1, 0.5, 0.97):
         ends = [low] * round(3000 * (1 - part)) + [high] * round(3000 * part)
         values = ends + [low + (high - low) // 3] * 2000
-        bits = Words(9)
+        bits = Seeded(9)
         noisy = [
             (truth + discrete_gaussian(4 * scale**2, DRAWS, bits), Fraction(4 * scale**2))
             for truth, scale in zip(
@@ -299,7 +297,7 @@ def test_intervals_of_quantiles_cover(bins, noise):
     values = sorted((7 * i * i) % (10 * bins) for i in range(60))
     held = [sum(a <= x < b for x in values) for a, b in itertools.pairwise(edges)]
     draws = DRAWS // 4
-    noisy = np.tile(held, draws) + discrete_gaussian(noise, bins * draws, Words(bins))
+    noisy = np.tile(held, draws) + discrete_gaussian(noise, bins * draws, Seeded(bins))
     levels = (Fraction(1, 10), Fraction(1, 2), Fraction(99, 100))
     result = quantiles(edges, levels, (noisy, noise))
     for i, level in enumerate(levels):
@@ -312,16 +310,19 @@ def test_intervals_of_quantiles_cover(bins, noise):
         assert np.all((lower <= value) & (value < upper))
 
 
-@pytest.mark.parametrize("noise", [Fraction(1), Fraction(4), Fraction(25)])
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("noise", [Fraction(1, 4), Fraction(1), Fraction(4), Fraction(25)])
 @pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
 @pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)])
-def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(noise, held, level):
-    k, p = mass(noise)
+def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(
+    noise, held, level, rounded
+):
+    k, p = mass(noise, rounded)
     far = abs(k) <= 6 * math.sqrt(noise) + 1  # beyond there is less than 1e-8
     k, p = k[far], p[far]
     noisy = np.stack(np.meshgrid(*(n + k for n in held), indexing="ij"), axis=-1).reshape(-1, 3)
     chance = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
-    result = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise))
+    result = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise), rounded=rounded)
     target = next(j for j in range(3) if sum(held[: j + 1]) >= level * sum(held))
     right = (result.lower <= 10 * target) & (10 * target < result.upper)
     assert chance[right].sum() >= 0.9 - 1e-7
@@ -330,7 +331,7 @@ def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(n
 @pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)])
 def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
     number, each, noise, draws = 64, 20, Fraction(100), 500
-    noisy = np.full(number * draws, each) + discrete_gaussian(noise, number * draws, Words(3))
+    noisy = np.full(number * draws, each) + discrete_gaussian(noise, number * draws, Seeded(3))
     result = quantiles(tuple(range(number + 1)), (level,), (noisy, noise))
     place, q = int(level * number), float(level)
     spread = math.sqrt(float(noise) * ((1 - q) ** 2 * place + q * q * (number - place)))
@@ -339,7 +340,9 @@ def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
 
 
 def test_quantiles_rise_with_their_level():
-    noisy = np.tile([5, 0, 9, 30, 2, 1, 0, 4], 500) + discrete_gaussian(Fraction(9), 4000, Words(1))
+    noisy = np.tile([5, 0, 9, 30, 2, 1, 0, 4], 500) + discrete_gaussian(
+        Fraction(9), 4000, Seeded(1)
+    )
     levels = tuple(Fraction(i, 10) for i in range(1, 10))
     result = quantiles(tuple(range(9)), levels, (noisy, Fraction(9)))
     lower, upper = (x.reshape(-1, 9) for x in (result.lower, result.upper))
@@ -347,25 +350,34 @@ def test_quantiles_rise_with_their_level():
     assert np.mean(np.diff(upper, axis=1) >= 0) > 0.99
 
 
+@pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("sigma_squared", [Fraction(2), Fraction(60), Fraction(4000)])
-def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same(sigma_squared):
-    least = threshold(sigma_squared, Fraction(1, 10**6))
+def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same(
+    sigma_squared, rounded
+):
+    least = threshold(sigma_squared, Fraction(1, 10**6), rounded=rounded)
     sigma = math.sqrt(sigma_squared)
     for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
         y = np.arange(least, max(least, true) + int(13 * sigma) + 14)
-        log_mass = -((y - true) ** 2) / (2 * float(sigma_squared))
-        p = np.exp(log_mass - log_mass.max())
-        p /= p.sum()
-        result = shown(y, sigma_squared, least)
+        if rounded:
+            beyond = [mp.ncdf((true + 0.5 - int(x)) / mp.mpf(sigma)) for x in (*y, y[-1] + 1)]
+            p = np.array([float((a - b) / beyond[0]) for a, b in itertools.pairwise(beyond)])
+        else:
+            log_mass = -((y - true) ** 2) / (2 * float(sigma_squared))
+            p = np.exp(log_mass - log_mass.max())
+            p /= p.sum()
+        result = shown(y, sigma_squared, least, rounded=rounded)
         assert p[(result.lower <= true) & (true <= result.upper)].sum() >= 0.9 - 1e-9
         assert np.all((result.lower >= 1) & (np.diff(result.lower, prepend=0) >= 0))
 
 
-def test_far_above_the_threshold_a_shown_number_has_the_usual_interval():
-    least = threshold(Fraction(60), Fraction(1, 10**6))
-    result = shown(np.array([least + 500]), Fraction(60), least)
-    assert result.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
-    assert result.upper[0] == pytest.approx(least + 500 + half_width(Fraction(60)), abs=1)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_far_above_the_threshold_a_shown_number_has_the_usual_interval(rounded):
+    least = threshold(Fraction(60), Fraction(1, 10**6), rounded=rounded)
+    result = shown(np.array([least + 500]), Fraction(60), least, rounded=rounded)
+    half = half_width(Fraction(60), rounded=rounded)
+    assert result.lower[0] == pytest.approx(least + 500 - half, abs=1)
+    assert result.upper[0] == pytest.approx(least + 500 + half, abs=1)
 
 
 def test_a_half_width_covers_where_the_sum_of_millions_of_weights_is_close():
@@ -394,6 +406,7 @@ def test_a_half_width_of_large_noise_is_the_one_that_sums_give():
             reached = np.cumsum(weights)
             expected = np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1])
             assert half_width(sigma_squared, coverage) == expected
+    assert half_width(Fraction(10**12) + 1) - half_width(Fraction(10**12)) in (0, 1)  # the methods
 
 
 @pytest.mark.parametrize("rest", [2.0**-53, 2.0**-50, 1e-12, 1e-9, 1e-4, 0.3])
@@ -423,7 +436,7 @@ DELTAS = [
 ]  # fmt: skip
 
 
-def tail(sigma_squared, k, precision=1200):
+def tail(sigma_squared, k, precision):
     """Bounds on P(X >= k) below and above, by the terms that the threshold sums."""
     terms = list(_terms(sigma_squared, precision))
     low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
@@ -457,7 +470,9 @@ def test_a_threshold_is_the_least_that_keeps_delta(sigma_squared):
         assert threshold(sigma_squared, delta) == 1 + least
 
 
-@pytest.mark.parametrize("sigma_squared", [*SIGMAS, Fraction(10**9)])
+@pytest.mark.parametrize(
+    "sigma_squared", [Fraction(1, 20), *SIGMAS, 10**6 + Fraction(1, 3), Fraction(10**20)]
+)
 def test_a_threshold_for_rounded_noise_is_the_least_that_keeps_delta(sigma_squared):
     """P(round(N) >= k) is that of a normal number of at least k - 1/2, by mpmath to 380 digits."""
     for delta in DELTAS if sigma_squared < 9 else DELTAS[:-1]:
@@ -471,33 +486,20 @@ def test_a_threshold_for_rounded_noise_is_the_least_that_keeps_delta(sigma_squar
             assert least == 1 or before > limit
 
 
-@pytest.mark.parametrize("precision", [4, 8, 16, 40])
-def test_a_tail_beyond_the_last_term_is_at_most_one_unit(precision):
-    reference = tails(Fraction(4))
-    for k in range(40):
-        low, high = tail(Fraction(4), k, precision)
+@pytest.mark.parametrize(
+    ("sigma_squared", "precision"), [(4, 4), (4, 8), (4, 16), (4, 40), (60, 1200)]
+)
+def test_a_tail_is_enclosed_and_beyond_the_last_term_at_most_one_unit(sigma_squared, precision):
+    reference = tails(Fraction(sigma_squared))
+    for k in range(40) if precision < 1200 else (0, 1, 10, 50, 200):
+        low, high = tail(Fraction(sigma_squared), k, precision)
         with mp.workdps(380):
             assert low.numerator <= reference[k] * low.denominator
             assert reference[k] * high.denominator <= high.numerator
-    assert low == 0
-    assert high.denominator == high.denominator // high.numerator  # one unit of all
-
-
-@pytest.mark.parametrize("sigma_squared", [Fraction(0), Fraction(-1)])
-def test_no_noise_has_no_threshold(sigma_squared):
-    with pytest.raises(ValueError, match=r"sigma_squared = .* must be above 0"):
-        threshold(sigma_squared, Fraction(1, 100))
-
-
-def test_tails_are_enclosed():
-    """A lower and an upper bound around mpmath's, a hair apart."""
-    reference = tails(Fraction(60))
-    for k in (0, 1, 10, 50, 200):
-        low, high = tail(Fraction(60), k)
-        with mp.workdps(380):
-            assert mp.mpf(low.numerator) / low.denominator <= reference[k]
-            assert reference[k] <= mp.mpf(high.numerator) / high.denominator
-        assert high - low < Fraction(1, 2**1100)
+        assert precision < 1200 or high - low < Fraction(1, 2**1100)
+    if precision < 1200:
+        assert low == 0
+        assert high.denominator == high.denominator // high.numerator  # one unit of all
 
 
 @pytest.mark.parametrize("delta", [Fraction(1, 3), Fraction(1, 10**6), Fraction(1, 10**300)])
@@ -507,10 +509,18 @@ def test_beyond_the_sums_a_threshold_is_safe_and_close(delta):
     assert below <= above <= below * (1 + Fraction(1, 10**5)) + 900 * (delta > Fraction(1, 10)) + 2
 
 
-@pytest.mark.parametrize("delta", [Fraction(0), Fraction(2, 3), Fraction(1, 10**301)])
-def test_a_delta_outside_its_range_is_refused(delta):
-    with pytest.raises(ValueError, match="1e-300 to 1/2"):
-        threshold(Fraction(1), delta)
+@pytest.mark.parametrize(("sigma_squared", "delta", "reason"), [
+    *(
+        (sigma_squared, "1/100", "sigma_squared = .* must be above 0")
+        for sigma_squared in (0, -1)
+    ),
+    *((1, delta, "1e-300 to 1/2") for delta in ("0", "2/3", "1e-301")),
+])  # fmt: skip
+def test_a_threshold_without_noise_or_with_a_delta_outside_its_range_is_refused(
+    sigma_squared, delta, reason
+):
+    with pytest.raises(ValueError, match=reason):
+        threshold(Fraction(sigma_squared), Fraction(delta))
 
 
 def test_keys_that_reach_the_threshold_come_in_the_order_of_their_bytes():
