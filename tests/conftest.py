@@ -43,12 +43,10 @@ _NOT_OURS = (
 # The same examples in every run but `make fuzz`, which draws new ones. Nothing is kept in the
 # checkout, which may be read-only, and a slow machine fails no test.
 settings.register_profile(
-    "neyman",
-    database=None,
-    deadline=None,
+    "neyman", database=None, deadline=None,
     derandomize=not random_laws.INPUTS and attacks.SIZE == 1,
     suppress_health_check=[HealthCheck.too_slow],
-)
+)  # fmt: skip
 settings.load_profile("neyman")
 
 

@@ -19,11 +19,9 @@ SMALL: dict[str, Any] = {
 
 
 COUNTIES = [
-    ["US", "Ohio", "Adams"],
-    ["US", "Ohio", "Allen"],
-    ["US", "Iowa", "Boone"],
+    ["US", "Ohio", "Adams"], ["US", "Ohio", "Allen"], ["US", "Iowa", "Boone"],
     ["US", "Iowa", "Clay"],
-]
+]  # fmt: skip
 STATE_TOTAL: dict[str, Any] = {"by": ["state"], "values": [["US", "Ohio", 60], ["US", "Iowa", 40]]}
 YEAR_TOTAL: dict[str, Any] = {"by": ["year"], "values": [[2020, 70], [2021, 30]]}
 TOTALS: dict[str, Any] = {

@@ -88,9 +88,7 @@ class Notebook:
 @pytest.fixture
 def plan():
     return ny.Plan(
-        name="survey",
-        dataset="survey@1",
-        table="people",
+        name="survey", dataset="survey@1", table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"sex": ny.keys(["f", "m"]), "race": ny.keys(["a", "b", "c"])},
         queries=[
@@ -98,7 +96,7 @@ def plan():
             ny.query.count(by="race", name="races", share="3/4"),
         ],
         budget={"zcdp": "1/8"},
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -612,11 +612,9 @@ def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_p
         for more in ([], ["--json"]):
             done = subprocess.run(
                 [sys.executable, "-c", code, "account", "Gaussian(sigma=2)", *more],
-                capture_output=True,
-                text=True,
-                check=False,
+                capture_output=True, text=True, check=False,
                 env={**os.environ, "IMPORTS": str(number)},
-            )
+            )  # fmt: skip
             assert done.returncode == 4, (number, done.stderr)
             assert done.stderr.startswith("interrupted: ")
             assert done.stderr.count("\n") == 1

@@ -74,12 +74,10 @@ EXPRESSIONS = [
 """Mechanisms. Together they have every type, and every kind of strategy."""
 
 DATA: dict[str, Any] = {
-    "race": ["a", "b", "c"] * 20,
-    "age": list(range(20, 80)),
-    "pay": [float(number) for number in range(100, 400, 5)],
-    "state": ["A"] * 40 + ["B"] * 20,
+    "race": ["a", "b", "c"] * 20, "age": list(range(20, 80)),
+    "pay": [float(number) for number in range(100, 400, 5)], "state": ["A"] * 40 + ["B"] * 20,
     "county": [7] * 20 + [8] * 20 + [9] * 20,
-}
+}  # fmt: skip
 """A made-up table for the released plan."""
 
 

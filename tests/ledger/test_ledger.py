@@ -258,10 +258,8 @@ def test_an_allocation_can_exceed_nothing_that_it_is_part_of(ledger: Ledger):
 def test_an_allocation_is_no_larger_than_what_it_is_part_of(ledger: Ledger):
     ledger.allocate("census@1", "team", cap=1)
     large: list[dict[str, Any]] = [
-        {"cap": 3},
-        {"cap": 1, "delta_cap": "1/10"},
-        {"cap": 2, "of": "team"},
-    ]
+        {"cap": 3}, {"cap": 1, "delta_cap": "1/10"}, {"cap": 2, "of": "team"},
+    ]  # fmt: skip
     for terms in large:
         with pytest.raises(LedgerError, match="must be at most that of"):
             ledger.allocate("census@1", "alice", **terms)

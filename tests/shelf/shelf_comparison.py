@@ -157,12 +157,10 @@ class Place:
     def postgresql(self, frame: pd.DataFrame) -> str:
         table = self.arrow(frame)
         names = {
-            pa.types.is_integer: "bigint",
-            pa.types.is_floating: "double precision",
-            pa.types.is_boolean: "boolean",
-            pa.types.is_date: "date",
+            pa.types.is_integer: "bigint", pa.types.is_floating: "double precision",
+            pa.types.is_boolean: "boolean", pa.types.is_date: "date",
             pa.types.is_timestamp: "timestamptz",
-        }
+        }  # fmt: skip
         kinds = [
             next((name for is_kind, name in names.items() if is_kind(one.type)), "text")
             for one in table.schema
@@ -235,13 +233,11 @@ def _wanted(table: Table, query: Mapping[str, Any]) -> str:
     return {
         "count": "[count(*)]",
         "units": f'[count(DISTINCT "{table.unit}")]' if table.unit else "[count(*)]",
-        "distinct": f"[count(DISTINCT {x})]",
-        "sum": f"[coalesce(sum({x}), 0)]",
-        "mean": f"[avg({x})]",
-        "variance": f"[var_pop({x})]",
+        "distinct": f"[count(DISTINCT {x})]", "sum": f"[coalesce(sum({x}), 0)]",
+        "mean": f"[avg({x})]", "variance": f"[var_pop({x})]",
         "standard_deviation": f"[stddev_pop({x})]",
         "ratio": f"[[sum({x}), sum({_sql(table, query.get('over', 'x'))})]]",
-    }[measure]
+    }[measure]  # fmt: skip
 
 
 def _answers(

@@ -121,11 +121,9 @@ def ask(explorer, method, path, body=None, **headers):
 def post(explorer, cookie, content, **headers):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     given = {
-        "Cookie": cookie,
-        "Origin": f"http://127.0.0.1:{explorer.port}",
-        "Content_Type": "application/json",
-        **headers,
-    }
+        "Cookie": cookie, "Origin": f"http://127.0.0.1:{explorer.port}",
+        "Content_Type": "application/json", **headers,
+    }  # fmt: skip
     return ask(explorer, "POST", "/answer", body, **given)
 
 
@@ -543,11 +541,9 @@ def test_a_receipt_is_checked_and_an_edited_one_fails_in_words(release, tmp_path
 
 def neyman(*args):
     return subprocess.Popen(
-        [sys.executable, "-m", "neyman", "explore", *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "neyman", "explore", *map(str, args)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def test_the_command_prints_its_address_and_ends_when_told(plan_file):

@@ -25,11 +25,9 @@ matplotlib.use("agg")
 MU = 0.5
 NOISE = ny.Gaussian(2)
 SEVERAL = {
-    "Gaussian": ny.Gaussian(1),
-    "Laplace": ny.Laplace(1),
-    "a pair": ny.approximate(1, 0.05),
+    "Gaussian": ny.Gaussian(1), "Laplace": ny.Laplace(1), "a pair": ny.approximate(1, 0.05),
     "GDP .3": ny.gdp(0.3),
-}
+}  # fmt: skip
 ALL = (plots.tradeoff, plots.power, plots.profile, plots.posterior, plots.composition)
 
 

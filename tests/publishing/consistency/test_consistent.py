@@ -516,12 +516,10 @@ def count(name, *at, by=(), **more):
 
 
 TWO_WAYS = (
-    count("total", public={"all": 60}) | {"at": []},
-    count("pairs", "all pairs"),
-    count("turned", "sector x county", by=["sex"]),
-    count("jobs", "sector", "job", by=["sex"]),
+    count("total", public={"all": 60}) | {"at": []}, count("pairs", "all pairs"),
+    count("turned", "sector x county", by=["sex"]), count("jobs", "sector", "job", by=["sex"]),
     count("places", "county"),
-)
+)  # fmt: skip
 
 
 def matrix_of(example, name, level):
@@ -802,10 +800,7 @@ BY_ID = {"protects": "person", "neighboring": "add-remove", "rows": 3, "id": "id
     (planned(*EVERYTHING), [["all"], ["total"]]),
     (planned(*EVERYTHING, place_unknown=PLACES[-1]), [["all", "total"]]),
     (planned(EVERYTHING[1], KEPT, unit=BY_ID), [["kept"], ["total"]]),
-    (
-        plan(*TWO_WAYS[1:], industry={"unknown": "drop"}),
-        [["jobs", "pairs", "turned"], ["places"]],
-    ),
+    (plan(*TWO_WAYS[1:], industry={"unknown": "drop"}), [["jobs", "pairs", "turned"], ["places"]]),
 ])  # fmt: skip
 def test_tables_that_count_other_rows_are_not_made_to_add_up(plan, families):
     noisy = {

@@ -368,10 +368,7 @@ GOOD: dict[str, Any] = {
 @pytest.mark.parametrize(("more", "says"), [
     ({"queries": [ny.query.variance("pay", clip="discover")]}, "is for a sum or a mean"),
     ({"queries": [ny.query.sum("pay", clip="find")]}, "must be .*'discover'"),
-    (
-        {"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]},
-        "is for clip = 'discover'",
-    ),
+    ({"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]}, "is for clip = 'discover'"),
     ({"queries": [ny.query.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
     ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
     ({"consistency": "least-squares"}, "leave that out"),

@@ -31,27 +31,21 @@ def a_plan(place_unknown="drop", race_unknown="drop", **unit) -> Plan:
             "place": {
                 "levels": ["region", "state", "county"], "keys": [list(row) for row in PLACES],
                 "unknown": place_unknown,
-            }
+            },
         },
         "budget": {"zcdp": 1},
         "query": [
             {"name": "all", "measure": "count", "share": "1/8"},
             {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/8"},
-            {
-                "name": "race", "measure": "count", "by": ["race"], "at": ["region", "county"],
-                "share": "1/8",
-            },
+            {"name": "race", "measure": "count", "by": ["race"], "at": ["region", "county"],
+             "share": "1/8"},
             {"name": "sex", "measure": "count", "by": ["sex", "race"], "share": "1/8"},
             {"name": "owner", "measure": "count", "by": ["owner"], "at": ["state"], "share": "1/8"},
-            {
-                "name": "sum", "measure": "sum", "column": "age", "clip": [-2, 90], "by": ["race"],
-                "at": ["state"], "share": "1/8",
-            },
+            {"name": "sum", "measure": "sum", "column": "age", "clip": [-2, 90], "by": ["race"],
+             "at": ["state"], "share": "1/8"},
             {"name": "other", "measure": "sum", "column": "age", "clip": [5, 9], "share": "1/8"},
-            {
-                "name": "mean", "measure": "mean", "column": "age", "clip": [0, 120],
-                "by": ["owner"], "share": "1/8",
-            },
+            {"name": "mean", "measure": "mean", "column": "age", "clip": [0, 120], "by": ["owner"],
+             "share": "1/8"},
         ],
     })  # fmt: skip
 

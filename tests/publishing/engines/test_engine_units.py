@@ -35,34 +35,20 @@ def queries(**bounds):
     share = "1/8"
     return [
         {"name": "c", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share},
-        {
-            "name": "g", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share,
-            **bounds,
-        },
-        {
-            "name": "u", "measure": "units", "by": ["k"], "at": ["north", "town"], "share": share,
-            **{name: bounds[name] for name in bounds if name == "groups"},
-        },
-        {
-            "name": "s", "measure": "variance", "column": "n", "clip": [-2, 2], "by": ["k"],
-            "share": share, **bounds,
-        },
-        {
-            "name": "h", "measure": "histogram", "column": "n", "edges": [-2, -1, 0.5, 2],
-            "share": share, **bounds,
-        },
-        {
-            "name": "d", "measure": "distinct", "column": "k", "at": ["north", "town"],
-            "share": share, **bounds,
-        },
-        {
-            "name": "m", "measure": "median", "method": "inverse-sensitivity", "column": "n",
-            "clip": [-2, 2], "by": ["k"], "at": ["north", "town"], "share": share, **bounds,
-        },
-        {
-            "name": "r", "measure": "ratio", "column": "n", "clip": [-2, 2], "over": "n",
-            "clip_over": [0.5, 1], "by": ["k"], "share": share, **bounds,
-        },
+        {"name": "g", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share,
+         **bounds},
+        {"name": "u", "measure": "units", "by": ["k"], "at": ["north", "town"], "share": share,
+         **{name: bounds[name] for name in bounds if name == "groups"}},
+        {"name": "s", "measure": "variance", "column": "n", "clip": [-2, 2], "by": ["k"],
+         "share": share, **bounds},
+        {"name": "h", "measure": "histogram", "column": "n", "edges": [-2, -1, 0.5, 2],
+         "share": share, **bounds},
+        {"name": "d", "measure": "distinct", "column": "k", "at": ["north", "town"],
+         "share": share, **bounds},
+        {"name": "m", "measure": "median", "method": "inverse-sensitivity", "column": "n",
+         "clip": [-2, 2], "by": ["k"], "at": ["north", "town"], "share": share, **bounds},
+        {"name": "r", "measure": "ratio", "column": "n", "clip": [-2, 2], "over": "n",
+         "clip_over": [0.5, 1], "by": ["k"], "share": share, **bounds},
     ]  # fmt: skip
 
 

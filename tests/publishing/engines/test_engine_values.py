@@ -258,14 +258,10 @@ def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, c
         a_sum(clip, name="s", share=share, by=["g"]),
         a_sum(clip, name="m", share=share, measure="mean"),
         a_sum(clip, name="v", share=share, measure="variance", by=["g"]),
-        {
-            "name": "h", "measure": "histogram", "column": "x", "edges": edges, "by": ["g"],
-            "share": share,
-        },
-        {
-            "name": "p", "measure": "quantiles", "column": "x", "edges": [-9, -6, -3, 0],
-            "quantiles": [0.5], "share": share,
-        },
+        {"name": "h", "measure": "histogram", "column": "x", "edges": edges, "by": ["g"],
+         "share": share},
+        {"name": "p", "measure": "quantiles", "column": "x", "edges": [-9, -6, -3, 0],
+         "quantiles": [0.5], "share": share},
         {"name": "u", "measure": "units", "by": ["g"], "share": share},
     ]  # fmt: skip
     source = pa.table({n: pa.array([row[n] for row in rows], pa.string()) for n in ("x", "g")})

@@ -98,10 +98,8 @@ QUERIES = [
     {"name": "sum", "measure": "sum", "column": "pay", "clip": [-1, 4], "where": "age >= 18"},
     {"name": "mean", "measure": "mean", "column": "pay", "clip": [-1, 4], "where": "pay > 0"},
     {"name": "bins", "measure": "histogram", "column": "double", "edges": [0, 40, 200]},
-    {
-        "name": "rate", "measure": "ratio", "column": "pay", "clip": [-1, 4], "over": "double",
-        "clip_over": [1, 9], "where": "age >= 18",
-    },
+    {"name": "rate", "measure": "ratio", "column": "pay", "clip": [-1, 4], "over": "double",
+     "clip_over": [1, 9], "where": "age >= 18"},
     {"name": "spread", "measure": "standard_deviation", "column": "pay", "clip": [-1, 4]},
     {"name": "bands", "measure": "distinct", "column": "band"},
     {"name": "kinds", "measure": "distinct", "column": "band", "by": ["ok"], "where": "pay < 5"},

@@ -998,10 +998,8 @@ CODED = {
         {"name": "2", "measure": "units", "by": ["place", "word"], "share": "1/6"},
         {"name": "3", "measure": "count", "by": ["kind"], "at": ["state", "c"], "share": "1/6"},
         {"name": "4", "measure": "distinct", "column": "kind", "by": ["band"], "share": "1/6"},
-        {
-            "name": "5", "measure": "count", "by": ["place"], "where": "kind == 'few'",
-            "share": "1/3",
-        },
+        {"name": "5", "measure": "count", "by": ["place"], "where": "kind == 'few'",
+         "share": "1/3"},
     ],
 }  # fmt: skip
 

@@ -654,10 +654,7 @@ def test_a_plan_states_its_publisher_and_units_only_where_they_are_given():
     ("publisher", "x" * 101, "one line of 1 to 100 printable characters"),
     ("publisher", 7, "must be the name of the publisher, such as 'Office"),
     ("columns.age.measurement_unit", "", "one line of 1 to 100 printable characters"),
-    (
-        "columns.age.measurement_unit", "ye\u202ears",
-        "one line of 1 to 100 printable characters",
-    ),
+    ("columns.age.measurement_unit", "ye\u202ears", "one line of 1 to 100 printable characters"),
     ("columns.race.measurement_unit", "USD", "is for a column to sum"),
     (
         "columns.x", {"type": "whole", "measurement_unit": "USD"},

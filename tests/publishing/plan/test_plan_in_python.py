@@ -103,10 +103,8 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         {"name": "m", "measure": "mean", "column": "pay", "clip": [low, high], "by": ["key"]},
         {"name": "v", "measure": "variance", "column": "pay", "clip": [low, high]},
         {"name": "h", "measure": "histogram", "column": "pay", "edges": [low, 50, 100]},
-        {
-            "name": "q", "measure": "quantiles", "column": "pay", "edges": [low, 50, 100],
-            "quantiles": ["0.5", "0.75"],
-        },
+        {"name": "q", "measure": "quantiles", "column": "pay", "edges": [low, 50, 100],
+         "quantiles": ["0.5", "0.75"]},
     ]  # fmt: skip
     chosen = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=4, unique_by=id))
     weights = [draw(st.integers(1, 9)) for _ in chosen]

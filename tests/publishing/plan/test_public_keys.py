@@ -56,12 +56,10 @@ def folder(tmp_path):
 def written(keys, folder=None, **more):
     column = {"keys": keys, **more}
     return Plan.from_dict(
-        {
-            "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"ward": column}, "budget": {"zcdp": 1},
-            "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}],
-        },
+        {"schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+         "unit": {"protects": "person", "neighboring": "replace-one"}, "columns": {"ward": column},
+         "budget": {"zcdp": 1},
+         "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}]},
         folder=folder,
     )  # fmt: skip
 

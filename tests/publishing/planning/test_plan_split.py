@@ -275,10 +275,8 @@ def parts_by_age(relation, shares, **more):
     return of(
         *((n, by, {"where": filters.get(n), "share": shares[n]}) for n, by in tables.items()),
         unit={"protects": "person", "neighboring": relation},
-        columns={"sex": {"keys": ["f", "m"]}, "n": {"type": "whole"}},
-        disjoint=True,
-        **more,
-    )
+        columns={"sex": {"keys": ["f", "m"]}, "n": {"type": "whole"}}, disjoint=True, **more,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("relation", LOADS)
@@ -314,18 +312,16 @@ def test_consistent_disjoint_queries_get_better_shares_than_a_general_optimizer_
     plan = of(
         columns={
             "race": {"keys": list("abc"), "unknown": "c"},
-            "sex": {"keys": ["f", "m"], "unknown": "m"},
-            "n": {"type": "whole"},
+            "sex": {"keys": ["f", "m"], "unknown": "m"}, "n": {"type": "whole"},
         },
-        disjoint=True,
-        consistency={"method": "least-squares"},
+        disjoint=True, consistency={"method": "least-squares"},
         query=[
             {"name": "r", "measure": "count", "by": ["race"], "share": "1/4"},
             {"name": "both", "measure": "count", "by": ["race", "sex"], "share": "1/4"},
             {"name": "young", "measure": "count", "where": "n < 18", "share": "1/4"},
             {"name": "old", "measure": "count", "where": "n >= 18", "share": "1/4"},
         ],
-    )
+    )  # fmt: skip
     split = best_split(plan)
     assert split.consistent
 

@@ -76,10 +76,7 @@ def test_a_lookup_s_file_that_is_data_of_the_run_is_refused(place):
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    (
-        {"pay": pa.array(["1"] * 150).cast("binary"), "code": ["a"] * 150},
-        "column 'pay' has type",
-    ),
+    ({"pay": pa.array(["1"] * 150).cast("binary"), "code": ["a"] * 150}, "column 'pay' has type"),
     ({"pay": pa.array([0] * 150, pa.timestamp("s")), "code": ["a"] * 150}, "'pay' holds dates"),
     ({"pay": [1] * 150, "code": [1.5] * 150}, "column 'code' has type float64"),
     ({"pay": [1] * 150}, "no column 'code'"),

@@ -256,14 +256,12 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
     assert sum(sizes.values()) - unit.dropped == len(selection)
 
 
-VISITS = pa.table(
-    {
-        "id": ["a"] * 5 + ["b", "b", "c", None, None, "d"],
-        "house": ["x", "x", "x", "y", "y", "z", "x", None, "w", None, "w"],
-        "ward": ["S", "S", "T", "S", "?", "S", "?", None, "S", "T", "T"],
-        "age": ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1", "x"],
-    }
-)
+VISITS = pa.table({
+    "id": ["a"] * 5 + ["b", "b", "c", None, None, "d"],
+    "house": ["x", "x", "x", "y", "y", "z", "x", None, "w", None, "w"],
+    "ward": ["S", "S", "T", "S", "?", "S", "?", None, "S", "T", "T"],
+    "age": ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1", "x"],
+})  # fmt: skip
 
 
 def visits_plan(where="age >= 2", unknown="drop", **unit):
@@ -370,9 +368,7 @@ def test_a_column_of_ids_that_the_data_do_not_have_or_that_names_no_unit_is_refu
 
 
 @pytest.mark.parametrize(("plan", "lost"), [
-    (visits_plan(), 2),
-    (visits_plan(unknown="T"), 0),
-    (visits_plan(where=None, unknown="S"), 0),
+    (visits_plan(), 2), (visits_plan(unknown="T"), 0), (visits_plan(where=None, unknown="S"), 0),
     (visits_plan(id="id", unknown="T"), 4),
 ])  # fmt: skip
 def test_a_plan_says_that_rows_may_not_count_exactly_where_rows_are_lost(plan, lost):

@@ -419,13 +419,11 @@ SELECTED = [
 def test_sql_selects_from_published_rows_what_duckdb_selects(text):
     draw = random.Random(5)
     rows = 300
-    data = pa.table(
-        {
-            "k": draw.choices(["a", "b", "c", "d"], [1, 2, 3, 4], k=rows),
-            "w": draw.choices([1, 2, 3], k=rows),
-            "x": pa.array(draw.choices([*range(-4, 5), None], k=rows), pa.int64()),
-        }
-    )
+    data = pa.table({
+        "k": draw.choices(["a", "b", "c", "d"], [1, 2, 3, 4], k=rows),
+        "w": draw.choices([1, 2, 3], k=rows),
+        "x": pa.array(draw.choices([*range(-4, 5), None], k=rows), pa.int64()),
+    })  # fmt: skip
     asking = ny.Session(
         data, ledger=ny.throwaway(10_000), dataset="people@1", unit=PERSON,
         columns={"k": ny.keys(list("abcd")), "w": ny.keys([1, 2, 3]), "x": {"integer": True}},
@@ -448,12 +446,10 @@ def _plain(value):
 def test_columns_of_extremes_say_that_they_are_quantiles():
     people = pa.table({"age": [i % 40 for i in range(4000)]})
     session = ny.Session(
-        people,
-        ledger=ny.throwaway(99),
-        dataset="d@1",
+        people, ledger=ny.throwaway(99), dataset="d@1",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"age": {"integer": True}},
-    )
+    )  # fmt: skip
     text = "SELECT MAX(age) AS oldest, MIN(age), MEDIAN(age) AS m FROM data HAVING oldest > 1"
     answer = session.sql(text, clips={"age": (0, 100)}, zcdp=9)
     assert answer.table.column_names == ["oldest (99% quantile)", "min_age (1% quantile)", "m"]

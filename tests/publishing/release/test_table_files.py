@@ -50,12 +50,10 @@ def place(tmp_path):
     size = 600
     people = {
         "=race": [RACES[i % len(RACES)] for i in range(size)],
-        "old": [i % 3 == 0 for i in range(size)],
-        "code": [(-3, 0, 7)[i % 3] for i in range(size)],
-        "state": ["IL"] * size,
-        "county": ["A", "B"] * (size // 2),
+        "old": [i % 3 == 0 for i in range(size)], "code": [(-3, 0, 7)[i % 3] for i in range(size)],
+        "state": ["IL"] * size, "county": ["A", "B"] * (size // 2),
         "age": [-(i % 90) for i in range(size)],
-    }
+    }  # fmt: skip
     pq.write_table(pa.table(people), tmp_path / "people.parquet")
     Ledger(tmp_path / "ledger.db").create(
         "people@1", protects="person", neighboring="replace-one", cap="2"

@@ -510,10 +510,7 @@ def test_beyond_the_sums_a_threshold_is_safe_and_close(delta):
 
 
 @pytest.mark.parametrize(("sigma_squared", "delta", "reason"), [
-    *(
-        (sigma_squared, "1/100", "sigma_squared = .* must be above 0")
-        for sigma_squared in (0, -1)
-    ),
+    *((sigma_squared, "1/100", "sigma_squared = .* must be above 0") for sigma_squared in (0, -1)),
     *((1, delta, "1e-300 to 1/2") for delta in ("0", "2/3", "1e-301")),
 ])  # fmt: skip
 def test_a_threshold_without_noise_or_with_a_delta_outside_its_range_is_refused(
@@ -761,9 +758,7 @@ def test_a_published_variance_states_no_more_than_was_told(values, part):
     offset = some * values[0] + (rows - some) * values[1] - 25_000 * rows
     square = some * (values[0] - c) ** 2 + (rows - some) * (values[1] - c) ** 2
     product = variance(
-        (0, 50_000),
-        (np.array([offset]), noise["offset"]),
-        (np.array([square]), noise["square"]),
+        (0, 50_000), (np.array([offset]), noise["offset"]), (np.array([square]), noise["square"]),
         (np.array([rows]), noise["count"]),
-    )
+    )  # fmt: skip
     assert product.standard_error[0] / 10**4 <= fields * (1 + 1e-9)
