@@ -124,11 +124,8 @@ WITH = "--ledger ledger.db --out out"
 SPLIT = "plan split mixed.toml --out"
 REFUSED = {
     "account 'Gaussian(sigma=-1)'": "sigma = -1",
-    "account 'Gaussian(sigma=1) * 2.5'": "count = 2.5",
     "account '__import__(1)'": "is not allowed here", "account 'Gaussian(1) +'": "cannot be read",
     "account 'Gaussian(1)' --delta 2": "delta = 2",
-    "account 'Gaussian(1)' --level nan": "level = nan",
-    "account 'Gausian(1)'": "did you mean Gaussian?", "calibrate 'Gaussian(x)'": "given: none",
     "calibrate 'Gaussian(x)' --power 0.1": "given: --power",
     "calibrate 'Gaussian(x)' --gdp 1 --delta 1e-6": "given: --delta, --gdp",
     "calibrate 'Gaussian(2) * 10' --gdp 1": "has no x",
@@ -138,28 +135,21 @@ REFUSED = {
     "calibrate mixed.toml --error race 10 --zcdp 1": "not both",
     "calibrate mixed.toml --zcdp 1 --interval": "modify --error",
     "calibrate mixed.toml --error rase 10": "no such table",
-    "calibrate mixed.toml --error race 1e9": "must be between 1e-15 and 1e4",
     "calibrate mixed.toml --error pay 1": "must be between 1e-15 and 1e4",
     "calibrate mixed.toml --zcdp 1 --out curve.png": "must end in .svg",
     "verify nothing.json": "nothing.json", "report nothing": "nothing",
     "report nothing --out page.pdf": "must end in .html", "ledger show nothing.db": "nothing.db",
     "ledger create l.db people --cap 1": "people", "ledger create l.db people@1 --cap nan": "nan",
-    "ledger create l.db a@1 --cap 1e400": "cap",
     f"run nothing.toml --data people=people.csv {WITH}": "nothing.toml",
     f"run plan.toml --data people {WITH}": "TABLE=PATH",
-    f"run plan.toml --data people=none.csv {WITH}": "none.csv",
     f"run plan.toml --data people=a.csv --data people=b.csv {WITH}": "the table 'people' twice",
     f"run plan.toml --data persons=people.csv {WITH}": "people",
     f"run plan.toml --data people=people.csv {WITH} --engine dask": "dask",
-    f"run plan.toml --data people=people.csv {WITH} --master local[2]": "local[2]",
     f"run plan.toml --data people=people.csv {WITH} --sign nothing.pem": "nothing.pem",
     f"run plan.toml --data people=people.csv {WITH} --account team-a": "team-a",
     "data check plan.toml --data people": "must be TABLE=PATH",
-    "data check plan.toml --data persons=people.csv": "data has no table 'people'",
     "data check plan.toml --data people=nothing.csv": "'nothing.csv'",
-    "data check plan.toml --data people=people.csv --engine sqlite": "engine = 'sqlite'",
     "plan check nothing.toml": "nothing.toml",
-    "plan check plan.toml --concerning rase": "did you mean 'race'",
     "plan check plan.toml --within state": "--within 'state'",
     f"{SPLIT} split.json": "must end in .toml",
     f"{SPLIT} x.toml --weight race": "must be TABLE=NUMBER",
@@ -169,10 +159,8 @@ REFUSED = {
     "plan init people.csv --out plan.toml": "already exists",
     "plan init people.csv --out new.toml --id who": "--id 'who': the file has 0 columns of that",
     "plan init people.csv --out new.toml --delimiter x": "delimiter = 'x'",
-    "plan init people.csv --out new.toml --neighboring near": "--neighboring 'near'",
     "plan init people.csv --out new.toml --protects ' '": "--protects",
     "plan init none.csv --out new.toml": "No such file",
-    "plan init none.parquet --out new.toml": "No such file",
     "plan init broken.parquet --out new.toml": "not a Parquet file",
     "plan init latin.csv --out new.toml": "give --encoding",
     "plan init latin.csv --out new.toml --encoding nothing": "encoding = 'nothing'",
@@ -510,16 +498,6 @@ def test_completion_lists_the_commands_that_begin_so(shell, tmp_path, monkeypatc
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "neyman ledger ver")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     assert "verify" in neyman(cwd=tmp_path).stdout
-
-
-def test_a_name_that_is_nearly_public_is_suggested_once():
-    with pytest.raises(AttributeError) as error:
-        ny.Gausian  # noqa: B018
-    assert str(error.value).endswith("Did you mean 'Gaussian'?")
-    assert error.value.obj is None  # Python would add its own hint
-    with pytest.raises(AttributeError, match=r"'qqqq'$"):
-        ny.qqqq  # noqa: B018
-    assert not hasattr(ny, "Gausian")
 
 
 def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):

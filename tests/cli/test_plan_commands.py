@@ -281,16 +281,11 @@ def test_a_parquet_file_gives_a_plan_that_is_valid_at_once(tmp_path, monkeypatch
     plan = Plan.load("plan.toml")
     assert (plan.name, plan.dataset, plan.unit.id) == ("people", "people@1", "person_id")
     assert {column.name: column.decimals for column in plan.columns if column.integer} == {
-        "age": 0,
-        "pay": 2,
-        "rent": 2,
-    }
+        "age": 0, "pay": 2, "rent": 2,
+    }  # fmt: skip
     assert dict(plan.rows.types) == {
-        "born": "date",
-        "seen": "date",
-        "sex": "text",
-        "birth place": "text",
-    }
+        "born": "date", "seen": "date", "sex": "text", "birth place": "text",
+    }  # fmt: skip
     text = Path("plan.toml").read_text()
     assert dict(plan.rows.zones) == {"seen": "UTC"}
     assert "# tags: of type list" in text

@@ -97,12 +97,9 @@ def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp
     done = auditor(ledger, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "census@1  spent 359/1190 of 1/2",
-        "census@1 team spent 27/170 of 3/10",
-        "census@1 alice spent 1/17 of 1/5",
-        "b@1  spent 0 of 3",
-        str(ledger.checkpoint()),
-    ]
+        "census@1  spent 359/1190 of 1/2", "census@1 team spent 27/170 of 3/10",
+        "census@1 alice spent 1/17 of 1/5", "b@1  spent 0 of 3", str(ledger.checkpoint()),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", [

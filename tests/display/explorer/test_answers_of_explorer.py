@@ -414,12 +414,9 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
         shown = desk.answer(asked | {"ask": "tables"}).rows
         for mine, before, row in zip(errors(moved), margins, shown, strict=True):
             assert row == [
-                f"{mine.query} by {mine.level}",
-                words.number(mine.cells),
-                f"±\u00a0{words.number(mine.half_width)}",
-                before,
-                words.number(mine.gap),
-            ]
+                f"{mine.query} by {mine.level}", words.number(mine.cells),
+                f"±\u00a0{words.number(mine.half_width)}", before, words.number(mine.gap),
+            ]  # fmt: skip
         risk = desk.answer(asked | {"ask": "risk"})
         levels = [level for level, _ in risk.before]
         before = [bound.upper for bound in own.mechanism().tradeoff().powers(levels)]

@@ -187,12 +187,6 @@ def test_a_pipe_a_socket_or_a_device_is_refused_at_once_and_nothing_is_charged(
     assert ledger.account("test@1").spent == 0
 
 
-def test_rows_of_files_come_from_all_of_them(engine, tmp_path):
-    for i in range(1, 12):
-        people(tmp_path / f"part-{i}.parquet", i)
-    assert fetched(open_table(tmp_path, engine)).num_rows == sum(range(12))
-
-
 def write(path, **columns):
     pq.write_table(pa.table(columns), path)
     return path
@@ -231,10 +225,6 @@ def test_names_that_stand_for_two_columns_are_refused(engine, tmp_path):
     cased = write(path, Race=["a"], race=["b"], sex=[1])
     with pytest.raises(DataError, match="if case is ignored"):
         open_table(cased, engine, ["race"], rows=False)
-    assert counted(small_plan(), open_table(cased, engine, ["sex"]), engine)
-    both = pa.table({"Race": ["a", "a"], "race": ["b", "b"]})
-    with pytest.raises(DataError, match="if case is ignored"):
-        open_table(both, engine, ["Race"])
 
 
 def test_a_rehearsal_on_the_engine_reads_no_row(engine, tmp_path):
@@ -328,16 +318,6 @@ def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):
                 open_table(path, engine)
         else:
             assert fetched(open_table(path, engine)).num_rows == 1
-
-
-def test_types_that_no_plan_uses_stop_nothing_where_they_are_not_needed(engine, tmp_path):
-    odd = pa.table({
-        "sex": [1], "at": pa.array([10**18], pa.timestamp("ns", "UTC")),
-        "time": pa.array([1], pa.time64("us")), "list": [[1]], "struct": [{"a": 1}],
-    })  # fmt: skip
-    pq.write_table(odd, tmp_path / "a.parquet")
-    plan = small_plan()
-    assert counted(plan, tmp_path / "a.parquet", engine)["q", "all", "count"] == [0, 1, 0]
 
 
 def test_closing_a_table_twice_or_one_of_the_caller_does_no_harm(tmp_path, monkeypatch):

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import tomlkit
 
 import neyman as ny
-from commands import answered
 from forging import rewrite
 from neyman.auditing import audit_plan
 from neyman.display import page
@@ -537,16 +535,3 @@ def test_dropped_rows_are_counted_for_groups():
     assert (rows.query, rows.taken, rows.unknown, rows.counted) == ("count", 3, 1, 2)
     cells = aggregate_cells(a_plan(), open_table(data, "duckdb"), KEY)
     assert [int(cells[f"count#{n}", "all", "count"].dense().sum()) for n in range(3)] == [2, 1, 1]
-
-
-def test_plan_check_says_how_a_first_count_decides(tmp_path):
-    plan = a_plan()
-    toml = tmp_path / "plan.toml"
-    toml.write_text(tomlkit.dumps(plan.canonical()))
-    answer = json.loads(answered("plan", "check", toml, "--json"))
-    (note,) = answer["detail"]
-    assert "total; sex from 2; sex × age from 4" in note
-    assert "'count-first'" in note
-    assert [e["times_least_error"] is None for e in answer["errors"]] == [False, True]
-    text = answered("plan", "check", toml)
-    assert "decides how detailed its table is" in " ".join(text.split())

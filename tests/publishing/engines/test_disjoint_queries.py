@@ -22,7 +22,6 @@ from neyman.publishing import (
     aggregate_cells,
     are_disjoint,
     columns_read,
-    disjoint_notes,
     open_table,
     prepared,
     usual,
@@ -426,26 +425,6 @@ def test_a_partition_by_a_name_that_python_would_change_reads_its_own_column():
         tables = aggregate_cells(plan, ready, KEY)
     counts = [int(tables[f"n {key}", "all", "count"].dense()[0]) for key in "ab"]
     assert counts == [5, 0]
-
-
-def test_a_plan_says_what_is_charged_once_and_what_is_not():
-    queries = [
-        {"name": f"q{place}", "measure": "count", "where": where}
-        for place, where in enumerate(["race == 'a'", "race == 'b'", "age < 18", "race != 'c'"])
-    ]
-    rule, left = disjoint_notes(a_plan(queries))
-    assert "in the queries of one set at most: (q0, q2, q3); (q1, q2, q3)" in rule
-    assert "0.75 of what their sum would need" in rule
-    assert "\"race == 'a'\" and 'age < 18' read no column in common" in left
-    assert "\"race == 'a'\" and \"race != 'c'\" may both be true" in left
-    (hint,) = disjoint_notes(a_plan(queries, disjoint=False))
-    assert hint.startswith("No row meets both \"race == 'a'\" and \"race == 'b'\". With disjoint")
-    unit = {"protects": "person", "neighboring": "add-remove", "id": "id"}
-    (why,) = disjoint_notes(a_plan(queries, unit=unit))
-    assert "unit.id says that one person may have several rows" in why
-    assert disjoint_notes(a_plan(queries, unit=unit, disjoint=False)) == ()
-    (why,) = disjoint_notes(a_plan(queries[:1]))
-    assert "no two queries have different filters" in why
 
 
 def test_several_questions_of_a_session_share_a_charge():

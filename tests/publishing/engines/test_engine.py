@@ -122,12 +122,6 @@ def test_no_bytes_in_a_csv_file_stop_the_release_or_lose_its_good_lines(engine, 
     assert counted(small_plan(), path, engine)["q", "all", "count"][0] >= 2
 
 
-def test_a_stray_quote_costs_its_own_line_only(engine, tmp_path):
-    path = tmp_path / "people.csv"
-    path.write_text('x,sex\n1,0\n"1,0\n' + "2,0\n" * 3)
-    assert counted(small_plan(), path, engine)["q", "all", "count"] == [4, 0, 0]
-
-
 SEX_TYPES = [
     pa.int8(), pa.int64(), pa.uint8(), pa.uint64(), pa.string(), pa.large_string(), pa.float32(),
     pa.float64(), pa.decimal128(30, 2), pa.decimal128(38, 37), pa.decimal128(9, 9),
@@ -205,16 +199,6 @@ def test_no_rows_and_no_known_rows_give_zeros(engine):
         assert len(result) == 11
         assert not any(any(v) for (name, *_), v in result.items() if name not in ("all", "other"))
     assert result["all", "all", "count"] == [3]
-
-
-def test_one_row_and_one_group_are_a_table(engine):
-    columns = {"x": {"keys": ["only"]}, "n": {"integer": True}}
-    query = [
-        {"name": "q", "measure": "count", "by": ["x"], "share": "1/2"},
-        {"name": "s", "measure": "sum", "column": "n", "clip": [0, 9], "by": ["x"], "share": "1/2"},
-    ]
-    result = counted(small_plan(query, columns), pa.table({"x": ["only"], "n": [7]}), engine)
-    assert result == {("q", "all", "count"): [1], ("s", "all", "sum"): [7]}
 
 
 def test_a_hundred_thousand_groups_are_all_found(engine):

@@ -190,11 +190,6 @@ def test_a_key_file_may_not_be_data_of_the_run(folder):
         check_key_files(plan, {"t": str(folder)})
 
 
-def test_the_check_of_a_plan_counts_the_keys_of_a_file(folder):
-    (keys,) = key_lists(written({"file": "marked.csv", "column": "code"}, folder))
-    assert keys.text() == "Key file marked.csv: 2 keys of ward. A release publishes each."
-
-
 @pytest.mark.parametrize("keys", [{"from": 0, "to": 1}, {"file": "marked.csv"}])
 def test_a_receipt_lists_its_keys(keys, folder):
     ledger = ny.throwaway(9)

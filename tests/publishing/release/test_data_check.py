@@ -60,19 +60,11 @@ def test_each_reason_is_named_with_its_line_and_the_row_after_it_counts(tmp_path
     )
     result = faults(path)
     assert [(fault.line, fault.reason, fault.column) for fault in result.listed] == [
-        (2, "unclosed quote", None),
-        (3, "bare quote", None),
-        (5, "bare quote", None),
-        (6, "too few fields", None),
-        (7, "too many fields", None),
-        (8, "blank line", None),
-        (9, "carriage return", None),
-        (10, "not text", "race"),
-        (11, "unclosed quote", None),
-        (12, "unclosed quote", None),
-        (13, "too long", None),
-        (15, "blank line", None),
-    ]
+        (2, "unclosed quote", None), (3, "bare quote", None), (5, "bare quote", None),
+        (6, "too few fields", None), (7, "too many fields", None), (8, "blank line", None),
+        (9, "carriage return", None), (10, "not text", "race"), (11, "unclosed quote", None),
+        (12, "unclosed quote", None), (13, "too long", None), (15, "blank line", None),
+    ]  # fmt: skip
     assert (result.read, result.rows, result.dropped) == (15, 4, 11)
     assert {fault.reason for fault in result.listed} == set(REASONS)
     assert lines.read_csv(str(path)).num_rows == result.rows
@@ -469,12 +461,8 @@ def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeyp
     assert check.rows == 9 == rows["s"].counted
     assert check.lines is not None
     assert check.lines.reasons == {
-        "unclosed quote": 1,
-        "bare quote": 1,
-        "too few fields": 1,
-        "blank line": 1,
-        "not text": 1,
-    }
+        "unclosed quote": 1, "bare quote": 1, "too few fields": 1, "blank line": 1, "not text": 1,
+    }  # fmt: skip
     (age,) = check.numbers
     clip = age.clips[0]
     assert (age.missing, age.unmatched, clip.below, clip.above) == (1, 1, 1, 2)
