@@ -147,9 +147,7 @@ def test_no_element_is_made_that_holds_code_or_leads_away(name, attributes):
         element(name, **attributes)
 
 
-def test_no_result_of_a_hostile_release_writes_a_control_character_to_a_terminal(
-    releases, tmp_path
-):
+def test_no_result_of_a_hostile_release_writes_control_characters_to_a_terminal(releases, tmp_path):
     bad = "\x1b[2J\u202e"
     content = releases[0].receipt.to_dict()
     receipt = Receipt.read(content | {"dataset": f"a{bad}@1"})

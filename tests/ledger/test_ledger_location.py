@@ -146,9 +146,7 @@ def test_a_folder_that_is_mounted_elsewhere_holds_one_ledger(tmp_path: Path):
         assert "0 of 1 is left" in text
 
 
-def test_a_ledger_that_is_moved_while_another_process_is_connected_grants_its_cap_once(
-    tmp_path: Path, holder
-):
+def test_a_ledger_that_is_moved_while_a_process_is_connected_grants_its_cap_once(tmp_path, holder):
     path, elsewhere = new(tmp_path / "a" / "ledger.db"), tmp_path / "b" / "ledger.db"
     elsewhere.parent.mkdir()
     process = holder(path)
@@ -229,9 +227,7 @@ def test_a_backup_put_in_the_place_of_the_ledger_is_refused_until_it_is_confirme
         assert not ledger.verify(selection).ok
 
 
-def test_a_ledger_swapped_for_a_copy_while_another_process_is_connected_is_refused(
-    tmp_path: Path, holder
-):
+def test_a_ledger_swapped_for_a_copy_while_a_process_is_connected_is_refused(tmp_path, holder):
     path, copy = new(tmp_path / "ledger.db"), tmp_path / "copy.db"
     shutil.copy(path, copy)
     content = copy.read_bytes()

@@ -62,9 +62,7 @@ def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(ledger, monkeyp
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("step", ["_account", "_reserve", "_event_kind", "compare", "contents"])
-def test_an_error_of_our_own_in_the_audit_is_no_problem_of_the_ledger(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception], step: str
-):
+def test_an_own_error_in_the_audit_is_no_problem_of_the_ledger(ledger, monkeypatch, error, step):
     def broken(*_: Any) -> Any:
         raise error("a defect of ours")
 
@@ -158,9 +156,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("kind", "name"), [(k, name) for k in FIELDS for name in FIELDS[k]])
-def test_an_event_with_a_strange_value_is_found_and_ends_no_method_in_a_defect(
-    tmp_path: Path, kind: str, name: str
-):
+def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_path, kind, name):
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         ledger.create(NAME, cap=1, **UNIT)

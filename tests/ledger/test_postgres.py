@@ -74,9 +74,7 @@ def wait_until(so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_table_that_is_locked_by_others_is_an_error_in_words_also_to_read(
-    postgres: PostgresServer, ledger: Ledger, schema: str
-):
+def test_a_table_that_others_lock_is_an_error_in_words_also_to_read(postgres, ledger, schema):
     """Whoever owns the tables can lock them; no one waits for that without a limit."""
     with raw(postgres, schema) as other, other.transaction():
         other.execute("LOCK TABLE event, account, entry, purse IN ACCESS EXCLUSIVE MODE")
@@ -93,9 +91,7 @@ def test_a_table_that_is_locked_by_others_is_an_error_in_words_also_to_read(
     assert ledger.account(NAME).entries == 0
 
 
-def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
-    ledger: Ledger, postgres: PostgresServer, schema: str
-):
+def test_a_turn_that_another_session_has_is_waited_for_with_a_limit(ledger, postgres, schema):
     with (
         ledger.turn("a plan", 0.0),
         ledger.turn("another plan", 0.0),

@@ -228,9 +228,7 @@ def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
 
 
 @pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
-def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped(
-    people, monkeypatch, long
-):
+def test_where_blocks_end_changes_nothing_and_too_long_a_line_is_dropped(people, monkeypatch, long):
     content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
     for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
@@ -319,9 +317,7 @@ def test_no_content_of_a_whole_compressed_file_makes_a_run_fail(tmp_path_factory
     assert counts(plan, path)[0] >= 1
 
 
-def test_a_file_that_is_damaged_after_the_charge_fails_without_a_word_on_its_content(
-    tmp_path, monkeypatch
-):
+def test_a_file_damaged_after_the_charge_fails_without_a_word_on_its_content(tmp_path, monkeypatch):
     plan, path = formed(compression="gzip"), tmp_path / "people.csv.gz"
     packed = gzip.compress(f"id,race\n1,{SECRET}\n".encode() + CONTENT[8:])
     path.write_bytes(packed)

@@ -422,9 +422,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_pa
     assert not (tmp_path / "release").exists()
 
 
-def test_a_type_that_has_changed_is_refused_and_cannot_change_during_a_run(
-    server, ledger, tmp_path
-):
+def test_a_type_that_changed_is_refused_and_cannot_change_during_a_run(server, ledger, tmp_path):
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("CREATE TABLE hospital.visits (s text)")
@@ -464,9 +462,7 @@ def test_all_queries_of_a_run_see_the_same_rows(server):
     ("pg_cancel_backend", "cancelled the query"),
     (None, "connection to the database was lost"),
 ])  # fmt: skip
-def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
-    end, words, server, ledger, tmp_path
-):
+def test_a_database_that_is_gone_in_a_query_leaves_the_charge(end, words, server, ledger, tmp_path):
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute(

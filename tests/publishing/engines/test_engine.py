@@ -131,9 +131,7 @@ SEX_TYPES = [
 
 @pytest.mark.parametrize("kind", SEX_TYPES, ids=str)
 @pytest.mark.parametrize("stored", [True, False], ids=["parquet", "memory"])
-def test_integer_keys_are_found_in_columns_of_any_type_that_can_hold_them(
-    engine, kind, stored, tmp_path
-):
+def test_whole_keys_match_in_columns_of_any_type_that_holds_them(engine, kind, stored, tmp_path):
     values = [0, 1, 1, None] if "uint" in str(kind) else [0, 1, 1, -7, 5, None]
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or hasattr(kind, "index_type")
     plain = [str(v) if text and v is not None else v for v in values]

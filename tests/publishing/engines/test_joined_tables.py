@@ -551,9 +551,7 @@ def entries(document: dict, neighboring: str) -> dict:
     return {(e.query, e.level, e.measure): e for e in plan.entries()}
 
 
-def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
-    engine, attempts, size
-):
+def test_tables_move_by_no_more_than_declared_if_a_unit_changes_every_table(engine, attempts, size):
     """Each plan counts the versions of a unit at once, each a unit whose rows have its number as a
     key. All pairs are neighbors under replace-one, and each with nothing is under add-remove. What
     the engine counts is what plain Python counts. Beside them are rows without an id."""

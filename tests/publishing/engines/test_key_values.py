@@ -279,9 +279,7 @@ RACES = {"text": pa.array(["a", "b"]), "bytes": not_utf8(b"a", b"\xff")}
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_every_type_is_counted_or_refused_by_its_type_whatever_the_text_beside_it(
-    engine, tmp_path, race
-):
+def test_every_type_is_counted_or_refused_by_its_type_whatever_is_beside_it(engine, tmp_path, race):
     table = pa.table({**USABLE, **NEVER, "race": RACES[race]})
     path = tmp_path / "people.parquet"
     pq.write_table(table, path)

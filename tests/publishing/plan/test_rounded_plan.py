@@ -190,9 +190,7 @@ def test_a_standard_error_and_a_half_width_are_those_of_the_rounded_law(sigma_sq
 
 @pytest.mark.parametrize("sigma_squared", [F(1, 10), F(1), F(399, 100), F(4), F(5), F(50)])
 @pytest.mark.parametrize("q", [F(1, 2), F(1, 10), F(99, 100), F(1, 3)])
-def test_a_margin_of_sums_of_rounded_noise_is_exceeded_at_most_5_percent_of_the_time(
-    sigma_squared, q
-):
+def test_a_margin_of_sums_of_rounded_noise_is_exceeded_at_most_5_times_in_100(sigma_squared, q):
     """W = (1 - q) A - q B, A and B sums of j and b terms, by exact convolution on a lattice."""
     k, p = law(sigma_squared)
     keep = p > 1e-14

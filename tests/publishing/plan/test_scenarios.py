@@ -191,9 +191,7 @@ def realized(data, attributes, within):
 
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize(("attributes", "within"), ASKED, ids=str)
-def test_the_tables_that_can_move_and_their_shifts_are_those_of_enumeration(
-    name, attributes, within
-):
+def test_the_tables_that_can_move_and_their_shifts_are_those_enumerated(name, attributes, within):
     data = PLANS[name]
     plan = Plan.from_dict(data)
     by_key = {(e.query, e.level, e.measure): e.shifts for e in moved(plan, attributes, within)}

@@ -262,9 +262,7 @@ def tables(query, measure, level, rows):
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: "-".join(map(str, q.values())))
-def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(
-    query, neighboring, attempts
-):
+def test_neighboring_datasets_move_a_table_by_just_what_is_declared(query, neighboring, attempts):
     plan = plan_of(query, neighboring, 2)
     for entry in plan.entries():
         own = tables(query, entry.measure, entry.level, 2)

@@ -211,9 +211,7 @@ def agree(plan, result, tables):
 
 
 @on_each(test_engine_units.ROWS, test_engine_units.BOUNDS, st.sampled_from([1, 2, 7]), examples=4)
-def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
-    engine, folders, rows, bounds, most
-):
+def test_rows_that_bounds_drop_are_those_of_a_run_with_its_key(engine, folders, rows, bounds, most):
     plan = test_engine_units.a_plan(test_engine_units.some_queries(**bounds), most)
     source = test_engine_units.table_of(rows)
     result = query_rows(plan, open_table(source, engine), KEY)

@@ -95,9 +95,7 @@ def gaussians(mechanism: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "rounded-gaussian"])
 @pytest.mark.parametrize("form", [listed, discovered])
-def test_each_form_draws_noise_of_exactly_the_receipt_s_variance(
-    form, noise, tmp_path, monkeypatch
-):
+def test_each_form_draws_noise_of_just_the_receipt_s_variance(form, noise, tmp_path, monkeypatch):
     spy = Spy(monkeypatch)
     _, mechanisms = published(form(noise), tmp_path)
     wanted: Counter[tuple[str, Fraction]] = Counter()

@@ -233,9 +233,7 @@ def test_an_unfinished_plan_is_refused_until_it_is_to_be_charged_again(place, mo
     assert spent(place) == 1
 
 
-def test_a_run_that_ended_before_it_read_anything_is_replaced_at_no_further_charge(
-    place, monkeypatch
-):
+def test_a_run_that_ended_before_it_read_anything_is_replaced_at_no_charge(place, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 

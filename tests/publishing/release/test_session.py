@@ -348,9 +348,7 @@ def test_threads_that_ask_at_once_never_exceed_the_cap(tmp_path):
     assert ledger.verify().problems == ()
 
 
-def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
-    tmp_path, monkeypatch
-):
+def test_a_process_that_is_killed_between_questions_or_in_one_keeps_charges(tmp_path, monkeypatch):
     ledger = registered(tmp_path)
     file = tmp_path / "people.parquet"
     pq.write_table(PEOPLE, file)
@@ -379,9 +377,7 @@ def test_a_process_that_is_killed_between_questions_or_in_one_loses_no_charge(
     assert list(tmp_path.glob("neyman-*-*")) == []
 
 
-def test_what_a_killed_process_left_of_a_throwaway_ledger_is_removed_at_the_next_start(
-    tmp_path, monkeypatch
-):
+def test_what_a_killed_process_left_of_a_throwaway_ledger_is_removed_later(tmp_path, monkeypatch):
     code = """if True:
         import os, signal, neyman as ny
         ledger = ny.throwaway(1)

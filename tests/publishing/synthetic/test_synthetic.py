@@ -92,9 +92,7 @@ def test_tables_by_two_hierarchies_are_left_out_by_name(tmp_path):
     assert {one.table for one in result.tables} == {"all.state", "all.sector"}
 
 
-def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(
-    release, tmp_path, monkeypatch
-):
+def test_the_command_reads_the_release_alone_and_says_what_is_lost(release, tmp_path, monkeypatch):
     shutil.copytree(release.folder, tmp_path / "release")
     book = (release.folder.parent / "ledger.db").read_bytes()
     monkeypatch.chdir(tmp_path)

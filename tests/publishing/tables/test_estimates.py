@@ -352,9 +352,7 @@ def test_quantiles_rise_with_their_level():
 
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("sigma_squared", [Fraction(2), Fraction(60), Fraction(4000)])
-def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same(
-    sigma_squared, rounded
-):
+def test_numbers_that_are_shown_because_they_are_large_are_covered_too(sigma_squared, rounded):
     least = threshold(sigma_squared, Fraction(1, 10**6), rounded=rounded)
     sigma = math.sqrt(sigma_squared)
     for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
@@ -513,9 +511,7 @@ def test_beyond_the_sums_a_threshold_is_safe_and_close(delta):
     *((sigma_squared, "1/100", "sigma_squared = .* must be above 0") for sigma_squared in (0, -1)),
     *((1, delta, "1e-300 to 1/2") for delta in ("0", "2/3", "1e-301")),
 ])  # fmt: skip
-def test_a_threshold_without_noise_or_with_a_delta_outside_its_range_is_refused(
-    sigma_squared, delta, reason
-):
+def test_a_threshold_without_noise_or_a_fitting_delta_is_refused(sigma_squared, delta, reason):
     with pytest.raises(ValueError, match=reason):
         threshold(Fraction(sigma_squared), Fraction(delta))
 
@@ -589,9 +585,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("neighboring", "rows", "without", "having"), CHANGES)
-def test_what_is_seen_of_unknown_keys_is_within_the_declared_mechanism(
-    neighboring, rows, without, having
-):
+def test_what_is_seen_of_unknown_keys_is_within_the_mechanism(neighboring, rows, without, having):
     """Both deltas of the enumerated distributions are at most the certified ones, at every
     epsilon.
     """
