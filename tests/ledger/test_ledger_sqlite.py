@@ -165,12 +165,6 @@ def test_a_log_without_its_ledger_is_not_replayed_into_a_new_one(ledger: Ledger,
     assert not ledger.exists()
 
 
-def test_a_symbolic_link_leads_to_one_ledger(ledger: Ledger, tmp_path: Path):
-    (tmp_path / "link.db").symlink_to(tmp_path / "ledger.db")
-    reserve(Ledger(tmp_path / "link.db"), 1)
-    assert ledger.account("census@1").spent == 1
-
-
 def test_a_ledger_with_two_names_is_refused_by_both(ledger: Ledger, tmp_path: Path):
     os.link(tmp_path / "ledger.db", tmp_path / "other.db")
     for book in (ledger, Ledger(tmp_path / "ledger.db"), Ledger(tmp_path / "other.db")):

@@ -139,15 +139,6 @@ def test_extreme_variances_keep_their_digits(top, below):
     assert tree.after[1] == pytest.approx([float(spread[1])] * 3, rel=1e-13)
 
 
-def test_one_node_and_chains_of_single_children():
-    assert PlaceTree([], [4.0]).fit([np.array([7.0])])[0].tolist() == [7.0]
-    one = np.zeros(1, np.int64)
-    tree = PlaceTree([one, one], [1.0, np.inf, 0.25])
-    result = tree.fit([np.array([10.0]), np.array([np.nan]), np.array([0.0])])
-    assert [level[0] for level in result] == pytest.approx([2.0, 2.0, 2.0])
-    assert [level[0] for level in tree.after] == pytest.approx([0.2, 0.2, 0.2])
-
-
 def test_what_is_known_exactly_is_met_exactly():
     above = np.arange(1000) % 7
     tree = PlaceTree([np.zeros(7, np.int64), above], [0.0, 3.0, 5.0])

@@ -596,13 +596,6 @@ def test_a_budget_that_no_noise_can_meet_is_told_by_its_fields(folder, budget):
         assert str(error.value).count(f"budget.{name} = ") == 1
 
 
-def test_the_columns_of_by_may_have_any_name():
-    data = changed("columns.größe (cm)/€", {"keys": ["1", "2"]})
-    data["query"][1]["by"] = ["größe (cm)/€"]
-    data["hierarchy"]["place"]["keys"] = [line.split(",") for line in PLACES.split()[1:]]
-    assert Plan.from_dict(data).query("race").by == ("größe (cm)/€",)
-
-
 INLINE = changed("hierarchy.place.keys", [line.split(",") for line in PLACES.split()[1:]])
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=4)
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=4), SCALARS)

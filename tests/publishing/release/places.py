@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +17,19 @@ import pyarrow as pa
 
 from kill_points import Said, forked
 from ledger_entries import UNIT
-from neyman import Ledger, run
+from neyman import Ledger
 from neyman.ledger import Checkpoint, LedgerError
-from neyman.publishing import Plan, create_key, guarantee, verify
+from neyman.publishing import Plan, create_key, guarantee, toml_text, verify
+from plans import SMALL, release
 
 __all__ = [
     "CHARGE", "DATA", "PLAN", "Place", "files_of", "imported", "postgres_places", "release",
     "sqlite_places",
 ]  # fmt: skip
 
-release = partial(run, pages={})
-
 CHARGE = Fraction(1, 2)
 DATA = {"race": ["white", "black"] * 50}
-PLAN = """
-schema = 2
-name = "small"
-dataset = "people@1"
-table = "people"
-[unit]
-protects = "person"
-neighboring = "replace-one"
-[columns.race]
-keys = ["white", "black"]
-[budget]
-zcdp = 0.5
-[[query]]
-name = "race"
-measure = "count"
-by = ["race"]
-share = "1"
-"""
+PLAN = toml_text(SMALL)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -314,9 +314,7 @@ def test_intervals_of_quantiles_cover(bins, noise):
 @pytest.mark.parametrize("noise", [Fraction(1, 4), Fraction(1), Fraction(4), Fraction(25)])
 @pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
 @pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)])
-def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(
-    noise, held, level, rounded
-):
+def test_a_quantile_s_interval_holds_it_in_90_percent_or_more(noise, held, level, rounded):
     k, p = mass(noise, rounded)
     far = abs(k) <= 6 * math.sqrt(noise) + 1  # beyond there is less than 1e-8
     k, p = k[far], p[far]
