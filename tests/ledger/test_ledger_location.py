@@ -348,10 +348,8 @@ def killed(folder: str, share: str) -> object:
     raise AssertionError
 
 
-def test_confirming_killed_at_each_step_is_done_or_not(tmp_path: Path):
-    from random_laws import is_small  # which the script of this file does not find
-
-    share = 6 if is_small() else 1
+@pytest.mark.parametrize("share", [12, 1])
+def test_confirming_killed_at_each_step_is_done_or_not(tmp_path, share):
     assert answer(__file__, "killed", tmp_path, share) > 5
 
 

@@ -595,7 +595,10 @@ share = "1/2"
 )
 
 
-def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
+@pytest.mark.parametrize(
+    "more", [{}, {"weights": [100, 300, 600]}, {"weights": [800, 100, 100], "rho": 0.25}]
+)
+def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(more, tmp_path):
     file = tmp_path / "plan.toml"
     file.write_text(BOUNDED)
     desk = PlanDesk(opened_from(str(file)))
@@ -603,17 +606,16 @@ def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
     assert opening is not None
     assert opening.queries == ["race", "place", "pay"]
     about = {"about": "plan", "level": 0.05, "prior": 0.5, "delta": 1e-6}
-    for more in ({}, {"weights": [100, 300, 600]}, {"weights": [800, 100, 100], "rho": 0.25}):
-        for ask in ("risk", "closer", "profile", "scenarios", "attacks"):
-            assert desk.answer(about | {"ask": ask} | more)
-        shown = desk.answer(about | {"ask": "tables"} | more)
-        assert "largest candidates" in shown.note
-        written = Plan.from_dict(tomllib.loads(shown.toml, parse_float=Decimal))
-        scale = 4 if "rho" in more else desk.opened.plan.scale
-        assert len(shown.rows) == len(errors(written))
-        assert sum(query.share for query in written.queries) == 1
-        assert written.scale == scale
-        margins = [
-            row[2] for row in PlanDesk(Opened(plan=written)).answer(about | {"ask": "tables"}).rows
-        ]
-        assert [row[2] for row in shown.rows] == margins
+    for ask in ("risk", "closer", "profile", "scenarios", "attacks"):
+        assert desk.answer(about | {"ask": ask} | more)
+    shown = desk.answer(about | {"ask": "tables"} | more)
+    assert "largest candidates" in shown.note
+    written = Plan.from_dict(tomllib.loads(shown.toml, parse_float=Decimal))
+    scale = 4 if "rho" in more else desk.opened.plan.scale
+    assert len(shown.rows) == len(errors(written))
+    assert sum(query.share for query in written.queries) == 1
+    assert written.scale == scale
+    margins = [
+        row[2] for row in PlanDesk(Opened(plan=written)).answer(about | {"ask": "tables"}).rows
+    ]
+    assert [row[2] for row in shown.rows] == margins

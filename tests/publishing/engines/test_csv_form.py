@@ -313,8 +313,9 @@ def test_a_damaged_file_that_is_not_refused_at_first_can_be_read_to_its_end(tmp_
 def test_no_content_of_a_whole_compressed_file_makes_a_run_fail(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("data") / "people.csv.gz"
     path.write_bytes(gzip.compress(b"id,race\n1,a\n" + content))
-    plan = formed(compression="gzip", encoding="windows-1252")
-    assert counts(plan, path)[0] >= 1
+    form = {"compression": "gzip", "encoding": "windows-1252"}
+    lines.read_csv(str(path), rows=False, source=SourcePart(**form))
+    assert rows(path, **form)[0] == {"id": "1", "race": "a"}
 
 
 def test_a_file_damaged_after_the_charge_fails_without_a_word_on_its_content(tmp_path, monkeypatch):

@@ -109,7 +109,8 @@ def test_what_is_kept_of_a_unit_does_not_depend_on_others(engine, folders, rows,
         assert cells == [a + b for a, b in zip(one[name], two[name], strict=True)]
 
 
-def test_buckets_change_nothing(monkeypatch):
+@pytest.mark.parametrize("part", [slice(4), slice(4, None)], ids=["counts", "others"])
+def test_buckets_change_nothing(part, monkeypatch):
     rng = np.random.default_rng(1)
     rows = [
         {
@@ -117,7 +118,8 @@ def test_buckets_change_nothing(monkeypatch):
             "k": "xyzw"[rng.integers(4)], "n": str(rng.integers(-3, 3)),
         } for _ in range(130)
     ]  # fmt: skip
-    plan, source = a_plan(some_queries(groups=2, rows_per_group=2)), table_of(rows)
+    some = [{**query, "share": "1/4"} for query in queries(groups=2, rows_per_group=2)[part]]
+    plan, source = a_plan(some), table_of(rows)
     unbucketed = counted(plan, source)
     monkeypatch.setattr(sys.modules["neyman.publishing.engines.backends"], "_RANKED_ROWS", 30)
     bucketed = counted(plan, source, rehearsed=True)
