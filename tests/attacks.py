@@ -32,8 +32,7 @@ ATTACKS = {
     "races for one budget": Attack(
         "processes and charges that race",
         (
-            "ledger/test_ledger_races.py::*",
-            "ledger/test_ledger_histories.py::*",
+            "ledger/test_ledger_races.py::*", "ledger/test_ledger_histories.py::*",
             "ledger/test_ledger_faults.py::test_racing_*",
             "ledger/test_ledger_faults.py::test_the_same_key_finished_by_racing_*",
             "ledger/test_ledger_attack.py::test_begin_and_void_race_*",
@@ -77,8 +76,7 @@ ATTACKS = {
             "ledger/test_ledger_attack.py::test_[acnow]*",
             "ledger/test_ledger_chain.py::test_a_restored_*",
             "ledger/test_ledger_chain.py::test_another_ledger_*",
-            "ledger/test_ledger_sqlite.py::test_*",
-            "ledger/test_ledger_location.py::*",
+            "ledger/test_ledger_sqlite.py::test_*", "ledger/test_ledger_location.py::*",
             "ledger/test_postgres_attack.py::*",
             "ledger/test_postgres.py::test_the_database_refuses_*",
             "ledger/test_postgres.py::test_changed_*",
@@ -101,14 +99,12 @@ ATTACKS = {
     "forged releases and ledgers": Attack(
         "forgeries",
         (
-            "publishing/release/test_verify.py::*",
-            "publishing/release/test_verify_files.py::*",
+            "publishing/release/test_verify.py::*", "publishing/release/test_verify_files.py::*",
             "publishing/release/test_signing.py::test_a_signed_release_has_both_signatures_*",
             "publishing/release/test_signing.py::test_any_change_*",
             "ledger/test_ledger_chain.py::test_*change*",
             "ledger/test_ledger_chain.py::test_a_chain_written_anew_*",
-            "fuzz/test_fuzz_ledgers.py::test_a_*",
-            "fuzz/test_fuzz_releases.py::test_any_bytes_*",
+            "fuzz/test_fuzz_ledgers.py::test_a_*", "fuzz/test_fuzz_releases.py::test_any_bytes_*",
             "fuzz/test_fuzz_releases.py::test_any_fields_*",
         ),
     ),
@@ -116,26 +112,21 @@ ATTACKS = {
         "inputs",
         (
             "publishing/release/test_table_files.py::test_what_csv_shows_*",
-            "cli/test_cli.py::test_no_text_of_others_*",
-            "publishing/engines/test_data_files.py::*",
+            "cli/test_cli.py::test_no_text_of_others_*", "publishing/engines/test_data_files.py::*",
             "publishing/plan/test_public_keys.py::*",
             "publishing/engines/test_engine_processes.py::*",
-            "fuzz/test_fuzz_ledgers.py::test_hostile_*",
-            "fuzz/test_fuzz_releases.py::test_*",
+            "fuzz/test_fuzz_ledgers.py::test_hostile_*", "fuzz/test_fuzz_releases.py::test_*",
             "publishing/engines/test_databases.py::test_no_code_of_*",
             "publishing/engines/test_databases.py::test_a_domain_of_*",
             "ledger/test_ledger_attack.py::test_whatever_is_named_*",
-            "display/test_hostile_texts.py::*",
-            "browser/test_hostile_pages.py::*",
+            "display/test_hostile_texts.py::*", "browser/test_hostile_pages.py::*",
         ),
     ),
     "curves, against independent truth": Attack(
         "answers of which none is on the unsafe side",
         (
-            "fuzz/test_fuzz_groups.py::*",
-            "fuzz/test_fuzz_selection.py::*",
-            "fuzz/test_fuzz_shuffling.py::*",
-            "fuzz/test_fuzz_training.py::*",
+            "fuzz/test_fuzz_groups.py::*", "fuzz/test_fuzz_selection.py::*",
+            "fuzz/test_fuzz_shuffling.py::*", "fuzz/test_fuzz_training.py::*",
         ),
     ),
     "audits of the release path": Attack(
@@ -146,7 +137,7 @@ ATTACKS = {
         "draws held against exact distributions",
         ("noise/test_samplers.py::*", "noise/test_noise_table.py::*", "noise/test_bits.py::*"),
     ),
-}
+}  # fmt: skip
 """A test belongs to the first attack that has a pattern for it."""
 
 

@@ -43,12 +43,10 @@ _NOT_OURS = (
 # The same examples in every run but `make fuzz`, which draws new ones. Nothing is kept in the
 # checkout, which may be read-only, and a slow machine fails no test.
 settings.register_profile(
-    "neyman",
-    database=None,
-    deadline=None,
+    "neyman", database=None, deadline=None,
     derandomize=not random_laws.INPUTS and attacks.SIZE == 1,
     suppress_health_check=[HealthCheck.too_slow],
-)
+)  # fmt: skip
 settings.load_profile("neyman")
 
 
@@ -124,16 +122,12 @@ def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port), "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-    }
+    }  # fmt: skip
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     own, address = spark._MASTER, f"sc://127.0.0.1:{port}"
     if os.environ.get("NEYMAN_SPARK") == "connect":

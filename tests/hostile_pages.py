@@ -22,30 +22,18 @@ __all__ = [
 
 BENIGN = "mark"
 HOSTILE = (
-    "<script>hit()</script>",
-    "<script src=https://e.example/x.js></script>",
-    '"><img src=x onerror=hit()>',
-    "' onmouseover='hit()' style='position:fixed",
-    '" autofocus onfocus="hit()',
-    "</style></title></script></textarea><b>",
+    "<script>hit()</script>", "<script src=https://e.example/x.js></script>",
+    '"><img src=x onerror=hit()>', "' onmouseover='hit()' style='position:fixed",
+    '" autofocus onfocus="hit()', "</style></title></script></textarea><b>",
     "<meta http-equiv=refresh content='0;url=https://e.example/'>",
-    "<base href=https://e.example/>",
-    "<form action=https://e.example/><button>",
-    "<a href=javascript:hit()>x</a>",
-    "javascript:hit()",
+    "<base href=https://e.example/>", "<form action=https://e.example/><button>",
+    "<a href=javascript:hit()>x</a>", "javascript:hit()",
     "<svg onload=hit()><style>*{background:url(https://e.example/)}</style>",
     "<iframe srcdoc='<script>parent.hit()</script>'>",
-    "</noscript><link rel=stylesheet href=https://e.example/>",
-    "]]><!--",
-    "--><b>",
-    "&lt;b&gt;&#60;b&#62;&quot",
-    "`${hit()}`",
-    "{0}{right}{{hit()}}$&",
-    "\u2028\u2029hit()",
-    "\u202e\u2066%52",
-    "\x00\x1b[2J\x85",
-    "\ufeff\ud83d",
-)
+    "</noscript><link rel=stylesheet href=https://e.example/>", "]]><!--", "--><b>",
+    "&lt;b&gt;&#60;b&#62;&quot", "`${hit()}`", "{0}{right}{{hit()}}$&", "\u2028\u2029hit()",
+    "\u202e\u2066%52", "\x00\x1b[2J\x85", "\ufeff\ud83d",
+)  # fmt: skip
 """Texts that a browser could take for something else."""
 
 _WORDS = re.compile(
@@ -143,24 +131,16 @@ def published(folder: Path, text: str) -> ny.Release:
         query["share"] = "1/6"
     count = 2000
     visits = {
-        f"id{text}": [*range(count)],
-        f"kind{text}": ["b"] * count,
-        f"found{text}": [f"key {text}"] * count,
-        f"size{text}": [2] * count,
-        "state": ["b"] * count,
-    }
+        f"id{text}": [*range(count)], f"kind{text}": ["b"] * count,
+        f"found{text}": [f"key {text}"] * count, f"size{text}": [2] * count, "state": ["b"] * count,
+    }  # fmt: skip
     people = {f"own{text}": [*range(count)], f"sex{text}": ["m"] * count}
     data = {content["table"]: pa.table(visits), f"people{text}": pa.table(people)}
     ledger = ny.Ledger(folder / "ledger.db")
     ledger.create(
-        "people@1",
-        protects=content["unit"]["protects"],
-        neighboring="replace-one",
-        rows=2,
-        cap=9,
-        delta_cap="1/10",
-        parts=["west", "east"],
-    )
+        "people@1", protects=content["unit"]["protects"], neighboring="replace-one", rows=2, cap=9,
+        delta_cap="1/10", parts=["west", "east"],
+    )  # fmt: skip
     pages = {"report.html": page}
     return release(Plan.from_dict(content), data, ledger, folder / "out", pages=pages)
 

@@ -12,31 +12,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Generator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Said", "forked", "set_clock"]
+__all__ = ["Said", "forked"]
 
 _CHANGES = frozenset(
     (
-        "fcntl.flock",
-        "os.chmod",
-        "os.link",
-        "os.mkdir",
-        "os.remove",
-        "os.rename",
-        "os.rmdir",
-        "os.symlink",
-        "os.truncate",
-        "shutil.rmtree",
-        "tempfile.mkdtemp",
-        "tempfile.mkstemp",
-    )
-)
+        "fcntl.flock", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
+        "os.symlink", "os.truncate", "shutil.rmtree", "tempfile.mkdtemp", "tempfile.mkstemp",
+    ),
+)  # fmt: skip
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -135,14 +123,6 @@ def _count_writing(step: Callable[[str], None]) -> None:
         return write(self, content)
 
     Hashed.write = counted
-
-
-def set_clock(clock: type[datetime]) -> None:
-    """Let this process believe a clock, as far as a ledger and a release ask for it."""
-    from neyman.ledger import chain
-
-    chain.datetime = clock
-    time.time = lambda: clock.now(UTC).timestamp()
 
 
 _HELD: list[Any] = []  # a file system of SQLite's is needed until the end

@@ -11,23 +11,17 @@ from neyman import Plan, run
 release = partial(run, pages={})
 
 SMALL: dict[str, Any] = {
-    "schema": 2,
-    "name": "small",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
-    "columns": {"race": {"keys": ["white", "black"]}},
-    "budget": {"zcdp": "1/2"},
+    "columns": {"race": {"keys": ["white", "black"]}}, "budget": {"zcdp": "1/2"},
     "query": [{"name": "race", "measure": "count", "by": ["race"], "share": "1"}],
-}
+}  # fmt: skip
 
 
 COUNTIES = [
-    ["US", "Ohio", "Adams"],
-    ["US", "Ohio", "Allen"],
-    ["US", "Iowa", "Boone"],
+    ["US", "Ohio", "Adams"], ["US", "Ohio", "Allen"], ["US", "Iowa", "Boone"],
     ["US", "Iowa", "Clay"],
-]
+]  # fmt: skip
 STATE_TOTAL: dict[str, Any] = {"by": ["state"], "values": [["US", "Ohio", 60], ["US", "Iowa", 40]]}
 YEAR_TOTAL: dict[str, Any] = {"by": ["year"], "values": [[2020, 70], [2021, 30]]}
 TOTALS: dict[str, Any] = {

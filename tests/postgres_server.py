@@ -115,13 +115,9 @@ class PostgresServer:
     def run_as_user(self, *command: object) -> None:
         """Run a program to its end."""
         done = subprocess.run(
-            [*map(str, command)],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            check=False,
+            [*map(str, command)], capture_output=True, text=True, cwd=self.folder, check=False,
             **self.user,
-        )
+        )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 

@@ -44,22 +44,19 @@ def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
         assert pages.drawings(tmp_path) == set(shown)
 
 
-@pytest.mark.parametrize(
-    ("page", "said"),
-    [
-        ("```pycon\n>>> 1 + 1\n3\n```\n", "Expected"),
-        ("```python\nx = 1\n```\n\n<!-- run\nassert x == 2\n-->\n", "AssertionError"),
-        ("```console\n$ neyman plan schema\nnothing\n```\n", "the page says"),
-        ("```console\n$ rm -r x\n```\n", "only neyman"),
-        ("```python\nimport warnings; warnings.warn('w')\n```\n", "UserWarning"),
-        (
-            "<!-- Written by `python -m reproductions.local_model.page docs`: edit that. -->\n",
-            "not written by",
-        ),
-        ("<!-- Printed by `python examples/blackwell.py` -->\n", "does not say"),
-        ("<!-- Printed by `python examples/none.py` -->\n", "No such file"),
-    ],
-)
+@pytest.mark.parametrize(("page", "said"), [
+    ("```pycon\n>>> 1 + 1\n3\n```\n", "Expected"),
+    ("```python\nx = 1\n```\n\n<!-- run\nassert x == 2\n-->\n", "AssertionError"),
+    ("```console\n$ neyman plan schema\nnothing\n```\n", "the page says"),
+    ("```console\n$ rm -r x\n```\n", "only neyman"),
+    ("```python\nimport warnings; warnings.warn('w')\n```\n", "UserWarning"),
+    (
+        "<!-- Written by `python -m reproductions.local_model.page docs`: edit that. -->\n",
+        "not written by",
+    ),
+    ("<!-- Printed by `python examples/blackwell.py` -->\n", "does not say"),
+    ("<!-- Printed by `python examples/none.py` -->\n", "No such file"),
+])  # fmt: skip
 def test_a_page_that_says_something_else_fails(page, said, tmp_path):
     (tmp_path / "page.md").write_text(page)
     (tmp_path / "folder").mkdir()
@@ -73,14 +70,11 @@ def files():
     return shuffle.pages()
 
 
-@pytest.mark.parametrize(
-    ("file", "before", "after", "said"),
-    [
-        ("shuffle.md", "0.398", "0.397", "should be"),
-        ("shuffle.md", "](shuffle.svg)", "](local.svg)", "should be"),
-        ("shuffle.svg", 'width="', 'width="1', "not what is drawn"),
-    ],
-)
+@pytest.mark.parametrize(("file", "before", "after", "said"), [
+    ("shuffle.md", "0.398", "0.397", "should be"),
+    ("shuffle.md", "](shuffle.svg)", "](local.svg)", "should be"),
+    ("shuffle.svg", 'width="', 'width="1', "not what is drawn"),
+])  # fmt: skip
 def test_a_page_that_is_not_what_its_code_writes_fails(
     file, before, after, said, files, tmp_path, monkeypatch
 ):
@@ -93,7 +87,6 @@ def test_a_page_that_is_not_what_its_code_writes_fails(
 
 
 def test_numbers_may_differ_by_so_much_and_words_not_at_all():
-    """How a drawing or a measured number is compared; whole numbers differ by 1 at least."""
     assert pages.same("M 1.04 -2.5 L 3", "M 1.1 -2.4 L 3", pages.A_TENTH)
     assert not pages.same("M 1.04 -2.5 L 3", "M 1.2 -2.5 L 3", pages.A_TENTH)
     assert not pages.same("M 1 2", "L 1 2", pages.A_TENTH)
@@ -250,7 +243,6 @@ HELD = {
 
 @pytest.mark.parametrize("name", sorted(EXAMPLE_FILES - HELD))
 def test_each_example_runs(name, tmp_path):
-    """Those whose pages are not held against them."""
     # DuckDB's own Arrow reader calls a method that it has renamed.
     duckdb = ["-W", "ignore:fetch_:DeprecationWarning"]
     command = [sys.executable, "-W", "error", *duckdb, ROOT / "examples" / f"{name}.py", tmp_path]
@@ -276,7 +268,6 @@ def executed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["accounting", "release"])
 def test_a_notebook_is_stored_without_outputs_and_shows_its_results(name, executed):
-    """Each cell that ends with a result has HTML, and a picture where it draws one."""
     nbformat = pytest.importorskip("nbformat")
     path = ROOT / f"examples/{name}.ipynb"
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -288,7 +279,6 @@ def test_a_notebook_is_stored_without_outputs_and_shows_its_results(name, execut
 
 
 def test_a_run_shows_its_progress_in_one_line_that_changes(executed):
-    """One output, whose last state says what was done; a repeat says so, too."""
     nbformat = pytest.importorskip("nbformat")
     setting = (
         "import warnings, neyman as ny, pyarrow as pa\n"

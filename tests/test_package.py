@@ -31,19 +31,13 @@ def test_the_long_description_has_no_relative_link_or_image():
     assert not RELATIVE.findall(long_description(readme))
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("See [the page](docs/a.md#b) and [home](https://example.org/).", None),
-        ("![A picture](docs/a.svg)\nText", "Text"),
-        ("[![Badge](docs/a.svg)](docs/a.md)\nText", "Text"),
-        ('<img alt="A" src="docs/a.png" width="200">\nText', "Text"),
-        (
-            '<img alt="A" src="https://example.org/a.png">\nText',
-            '<img alt="A" src="https://example',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "left"), [
+    ("See [the page](docs/a.md#b) and [home](https://example.org/).", None),
+    ("![A picture](docs/a.svg)\nText", "Text"),
+    ("[![Badge](docs/a.svg)](docs/a.md)\nText", "Text"),
+    ('<img alt="A" src="docs/a.png" width="200">\nText', "Text"),
+    ('<img alt="A" src="https://example.org/a.png">\nText', '<img alt="A" src="https://example'),
+])  # fmt: skip
 def test_the_long_description_has_the_text_of_a_link_and_no_local_image(text, left):
     wanted = "See the page and [home](https://example.org/)." if left is None else left
     assert long_description(text).startswith(wanted)

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import neyman
@@ -28,41 +29,37 @@ OTHERS = {
 MOST_REPEATED = 4  # file names: two files of one name are one idea, as the two stores of a ledger
 
 
-def delayed(path: Path) -> list[str]:
-    """Imports of the package's own modules inside functions of a file."""
-    functions = [
-        node
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    return [
-        f"{path.relative_to(PACKAGE)}:{line}"
-        for line in sorted(
-            {
-                node.lineno
-                for function in functions
-                for node in ast.walk(function)
-                if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neyman"))
-                or (
-                    isinstance(node, ast.Import)
-                    and any(name.name.startswith("neyman") for name in node.names)
-                )
-            }
-        )
-    ]
+@cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """All nodes of each file of the package."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    return {p.relative_to(PACKAGE).as_posix(): list(ast.walk(tree)) for p, tree in trees.items()}
+
+
+def is_own_import(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith("neyman")
+    return isinstance(node, ast.Import) and any(n.name.startswith("neyman") for n in node.names)
 
 
 def test_few_imports_are_delayed_outside_the_command_line():
-    files = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.parts]
-    results = [place for path in sorted(files) for place in delayed(path)]
+    results = {
+        f"{file}:{node.lineno}"
+        for file, every in nodes().items()
+        if not file.startswith("cli/")
+        for function in every
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        if is_own_import(node)
+    }
     assert len(results) <= MOST_DELAYED, results
 
 
 def test_no_own_module_is_imported_by_a_string():
     by_string = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        file
+        for file, every in nodes().items()
+        for node in every
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith(("import_module", "__import__"))
         and not (isinstance(node.args[0], ast.Constant) and "neyman" not in node.args[0].value)
@@ -71,32 +68,30 @@ def test_no_own_module_is_imported_by_a_string():
     assert by_string == {*IMPORTS_BY_STRING, "accounting/dp_accounting/privacy_loss.py"}
 
 
-def names(tree: ast.Module) -> Iterator[str]:
-    """Names that a file defines or uses, and its strings that are names."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-                yield name
-            case ast.alias(name=name) | ast.keyword(arg=str(name)):
-                yield from name.split(".")
-            case ast.Constant(value=str(text)) if re.fullmatch(r"[\w./-]+( [\w./-]+)?", text):
-                yield from re.findall(r"\w+", text)
+def names(node: ast.AST) -> Iterator[str]:
+    """Names that a node defines or uses, and those in a string that is a name."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+            yield name
+        case ast.alias(name=name) | ast.keyword(arg=str(name)):
+            yield from name.split(".")
+        case ast.Constant(value=str(text)) if re.fullmatch(r"[\w./-]+( [\w./-]+)?", text):
+            yield from re.findall(r"\w+", text)
 
 
 def test_each_name_in_backticks_in_a_docstring_exists():
     known, shown = set(OTHERS), list[tuple[str, str]]()
-    for path in PACKAGE.rglob("*.py"):
-        place = path.relative_to(PACKAGE)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        known |= {*place.with_suffix("").parts, *names(tree)}
-        for node in ast.walk(tree):
+    for file, every in nodes().items():
+        known |= {*Path(file).with_suffix("").parts}
+        for node in every:
+            known |= {*names(node)}
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 text = ast.get_docstring(node) or ""
                 words = re.findall(r"(?<!`)`{1,2}([A-Za-z_][\w.]*)`{1,2}(?!`)", text)
-                shown += [(str(place), word) for word in words]
-    assert [(place, word) for place, word in shown if not {*word.split(".")} <= known] == []
+                shown += [(file, word) for word in words]
+    assert [(file, word) for file, word in shown if not {*word.split(".")} <= known] == []
 
 
 def test_at_most_four_file_names_repeat():
@@ -107,28 +102,19 @@ def test_at_most_four_file_names_repeat():
     assert len(repeated) <= MOST_REPEATED, repeated
 
 
-def texts(tree: ast.Module) -> Iterator[str]:
-    """Texts of a file, without what documents it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value = ast.Constant(None)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-
-
 def test_markup_is_written_in_one_place():
     tags = re.compile(r"</|<!|<\w+ [\w-]+=|<(br|hr|img|p)\b|&(amp|lt|gt|quot|#\w+);")
     results = {"tags": set[str](), "escape": set[str](), "Element": set[str]()}
-    for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        name = path.relative_to(PACKAGE).as_posix()
-        if any(map(tags.search, texts(tree))):
-            results["tags"].add(name)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == "html":
-                results["escape"].add(name)
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Element"):
-                results["Element"].add(name)
+    for file, every in nodes().items():
+        documents = {id(node.value) for node in every if isinstance(node, ast.Expr)}
+        for node in every:
+            if isinstance(node, ast.Constant) and id(node) not in documents:
+                if isinstance(node.value, str) and tags.search(node.value):
+                    results["tags"].add(file)
+            elif isinstance(node, ast.ImportFrom) and node.module == "html":
+                results["escape"].add(file)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Element"):
+                results["Element"].add(file)
     assert results == {
         "tags": {"elements.py", "display/report/html.py", "display/explorer/widget.py"},
         "escape": {"elements.py"},

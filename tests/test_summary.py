@@ -50,16 +50,14 @@ def test_each_test_that_the_page_names_is_there():
 def test_an_attack_that_fails_and_one_that_was_skipped_are_in_the_summary():
     race = "tests/ledger/test_ledger_races.py::test_racing_processes_are_granted_all_and_no_more"
     kill = "tests/ledger/test_ledger_faults.py::test_killed_at_each_system_call"
-    lines = summary(
-        [
-            report(f"{race}[sqlite-2]", "passed", "setup", attempts=0),
-            report(f"{race}[sqlite-2]", "passed", attempts=59),
-            report(f"{race}[sqlite-3]", "failed", attempts=1),
-            report(f"{race}[postgresql-2]", "skipped", "setup"),
-            report(f"{kill}[unlink]", "passed"),
-            report("tests/test_docs.py::test_every_figure_stands_on_a_page", "failed"),
-        ]
-    )
+    lines = summary([
+        report(f"{race}[sqlite-2]", "passed", "setup", attempts=0),
+        report(f"{race}[sqlite-2]", "passed", attempts=59),
+        report(f"{race}[sqlite-3]", "failed", attempts=1),
+        report(f"{race}[postgresql-2]", "skipped", "setup"),
+        report(f"{kill}[unlink]", "passed"),
+        report("tests/test_docs.py::test_every_figure_stands_on_a_page", "failed"),
+    ])  # fmt: skip
     by_key = {line[:37].strip(): line[37:].split() for line in lines}
     assert len(by_key) == 1 + len(ATTACKS)
     assert by_key["races for one budget"][:4] == ["2", "1", "1", "60"]
@@ -112,14 +110,9 @@ def run(folder: Path, skips: str) -> tuple[int, str]:
     env = {**os.environ, "NEYMAN_SKIPS": skips, "PYTHONPATH": path}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "test_these.py"],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        [*command, "test_these.py"], cwd=folder, env=env, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
     return done.returncode, done.stdout
 
 

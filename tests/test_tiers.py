@@ -53,8 +53,6 @@ def test_a_test_without_a_measurement_is_in_test():
 
 
 def test_a_run_beyond_a_tier_has_what_the_tier_left_out_and_what_grows():
-    """So CI runs each case once, but for those that try more in its tier."""
-
     def names(*options: str) -> set[str]:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-o", "addopts=", "-q"]
         command += ["-p", "no:cacheprovider", *options, "tests/test_tiers.py", GROWING]
@@ -88,7 +86,6 @@ def test_a_measurement_replaces_that_of_its_cases_and_keeps_that_of_others():
 
 
 def test_the_cases_of_a_group_go_to_one_process(tmp_path):
-    """A run of files that print the process of each case."""
     for name in "abc":
         (tmp_path / f"test_{name}.py").write_text(
             "import os, pytest\n@pytest.mark.parametrize('case', range(8))\n"

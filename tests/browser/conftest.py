@@ -54,7 +54,6 @@ share = "1/2"
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's chromium, one for all tests."""
     need("chromium")
     from playwright.sync_api import expect, sync_playwright
 
@@ -67,8 +66,6 @@ def browser() -> Iterator[Browser]:
 
 
 class Look:
-    """Opens pages, and remembers what they complain of."""
-
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
         self.complaints: list[str] = []
@@ -149,14 +146,12 @@ class Served:
         return look(f"{self.address}{fragment}", **more)
 
     def stop(self) -> None:
-        """Stop serving."""
         self.explorer.server.shutdown()
         self.explorer.close()
 
 
 @pytest.fixture(scope="session")
 def served(folder: Path) -> Iterator[Served]:
-    """An explorer of the plan."""
     serving = Served(folder / "plan.toml", seconds=2.5)
     yield serving
     serving.stop()
@@ -176,7 +171,6 @@ def many_queries(count: int) -> str:
 
 @pytest.fixture(scope="session", params=[8, 13], ids=["eight", "many"])
 def several(request, tmp_path_factory) -> Iterator[Served]:
-    """An explorer of a plan with several queries."""
     plan = tmp_path_factory.mktemp("several") / "plan.toml"
     plan.write_text(many_queries(request.param))
     serving = Served(plan)
@@ -187,7 +181,6 @@ def several(request, tmp_path_factory) -> Iterator[Served]:
 
 @pytest.fixture
 def serve() -> Iterator[type[Served]]:
-    """Explorers of a test's own."""
     started: list[Served] = []
 
     def start(path: Path | None, **more) -> Served:

@@ -29,7 +29,6 @@ RARE = "#about=mechanism&kind=sampled&sigma=0.3&rate=0.0001&steps=1000"
 
 
 def settled(page: Page) -> None:
-    """Wait until every answer is there."""
     expect(page.locator("#sentence")).not_to_be_empty()
     expect(page.locator(".late")).to_have_count(0)
     expect(page.locator("#sentence")).not_to_contain_text("Working")
@@ -152,7 +151,6 @@ def test_shares_are_dragged_and_both_sides_move(served, look):
 
 
 def test_many_queries_leave_the_analysis_settings_in_view(several, look):
-    """At 1280 x 900 nothing but a long list of shares scrolls, and level, prior, delta are seen."""
     page = several.enter(look)
     settled(page)
     names = ["level", "prior", "delta"]
@@ -382,7 +380,6 @@ def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder,
     [(360, ""), (360, GAUSSIAN), (360, "#about=guarantee"), (768, ""), (3840, "")],
 )
 def test_no_width_scrolls_sideways(served, look, width, fragment):
-    """From a phone to 4K, everything is within the window."""
     page = served.enter(look, fragment, width=width)
     settled(page)
     wide = page.evaluate("document.documentElement.scrollWidth")

@@ -70,7 +70,6 @@ def watched(browser):
 
 
 def test_the_texts_do_harm_on_a_page_that_does_not_escape_them(watched, tmp_path):
-    """What the other tests would see if a text became markup."""
     harm = {"https://e.example/", "https://e.example/x.js", "hit"}
     for number, text in enumerate(HOSTILE[:7] if is_small() else HOSTILE):
         path = tmp_path / f"{number}.html"
@@ -135,7 +134,6 @@ def test_a_notebook_that_shows_hostile_results_is_the_benign_page(watched, folde
 
 
 def test_the_policy_refuses_what_markup_could_ask_for(browser, folders, tmp_path):
-    """Were there markup in a report, no script, form, base address, or load would work."""
     text = (folders[BENIGN] / "out" / "report.html").read_text("utf-8")
     slipped = (
         "<script>hit()</script><img src=https://e.example/i onerror=hit()>"

@@ -16,7 +16,6 @@ OPEN_ALL = "document.querySelectorAll('.fold > details').forEach(fold => (fold.o
 
 
 def pages(content: bytes) -> int:
-    """How many pages a PDF of Chromium has."""
     return len(re.findall(rb"/Type\s*/Page\b", content))
 
 

@@ -16,7 +16,6 @@ import pages  # noqa: E402 (docs/site/pages.py)
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the site, built without a warning."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", DOCS, folder]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
@@ -52,13 +51,10 @@ def test_the_search_of_the_site_works_from_the_file_system(site, look):
 
 def test_the_search_finds_the_page_of_a_job_first_and_decisions_last(site, look):
     first = {
-        "DP-SGD": "pytorch.html",
-        "pytorch": "pytorch.html",
-        "postgresql": "howto/sources.html",
-        "missing values": "howto/missing-values.html",
-        "synthetic data": "howto/synthetic.html",
+        "DP-SGD": "pytorch.html", "pytorch": "pytorch.html", "postgresql": "howto/sources.html",
+        "missing values": "howto/missing-values.html", "synthetic data": "howto/synthetic.html",
         "install": "start.html",
-    }
+    }  # fmt: skip
     for query, wanted in first.items():
         page = look(f"{(site / 'search.html').as_uri()}?q={query.replace(' ', '+')}")
         page.get_by_text("Search finished").wait_for(timeout=60_000)

@@ -52,8 +52,6 @@ SHELL = (
 
 
 class Wire(BaseComm):
-    """A comm whose messages wait for the page."""
-
     def __init__(self, **more) -> None:
         self.sent: queue.Queue = queue.Queue()
         super().__init__(**more)
@@ -64,8 +62,6 @@ class Wire(BaseComm):
 
 
 class Notebook:
-    """A page that shows a widget."""
-
     def __init__(self, page: Page, widget, style: str = "") -> None:
         self.page, self.widget = page, widget
         page.set_content(SHELL.format(style))
@@ -78,7 +74,6 @@ class Notebook:
         self.widget.comm.handle_msg({"content": {"data": data}, "buffers": []})
 
     def until(self, done) -> None:
-        """Carry messages until something holds; a minute at most."""
         end = time.monotonic() + 60
         while not done():
             assert time.monotonic() < end, self.page.locator("#sentence").inner_text()
@@ -93,9 +88,7 @@ class Notebook:
 @pytest.fixture
 def plan():
     return ny.Plan(
-        name="survey",
-        dataset="survey@1",
-        table="people",
+        name="survey", dataset="survey@1", table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"sex": ny.keys(["f", "m"]), "race": ny.keys(["a", "b", "c"])},
         queries=[
@@ -103,7 +96,7 @@ def plan():
             ny.query.count(by="race", name="races", share="3/4"),
         ],
         budget={"zcdp": "1/8"},
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -34,19 +34,12 @@ from plans import SMALL
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 QUESTION = {
-    "about": "mechanism",
-    "kind": "discrete",
-    "sigma": 2,
-    "steps": 10,
-    "ask": "risk",
-    "level": 0.05,
-    "prior": 0.5,
-    "delta": 1e-6,
-}
+    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "risk", "level": 0.05,
+    "prior": 0.5, "delta": 1e-6,
+}  # fmt: skip
 
 
 def normal(name: str) -> str:
-    """A distribution's name as PyPI compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -80,7 +73,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a plan and data."""
     (tmp_path / "plan.toml").write_text(toml_text(SMALL))
     (tmp_path / "people.csv").write_text("race\nwhite\nblack\n")
     return tmp_path
@@ -90,14 +82,9 @@ def run(base: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProces
     """What a Python of the base install says, away from the sources."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     return subprocess.run(
-        [base, "-W", "error", *map(str, arguments)],
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        [base, "-W", "error", *map(str, arguments)], cwd=cwd, env=env, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
 
 
 def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -112,20 +99,10 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...],
 COMMANDS = dict(commands(typer.main.get_command(app)))  # pyright: ignore[reportArgumentType]
 # What each command needs to begin. A new command gets its required parameters by their names.
 GIVEN = {
-    "plan": "plan.toml",
-    "data": "people=people.csv",
-    "ledger": "ledger.db",
-    "into": "out",
-    "receipt": "out",
-    "folder": "out",
-    "dataset": "people@1",
-    "to": "team",
-    "cap": "1",
-    "entry": "1",
-    "path": "key.pem",
-    "rows": "rows.parquet",
-    "sql": "SELECT COUNT(*) FROM people",
-}
+    "plan": "plan.toml", "data": "people=people.csv", "ledger": "ledger.db", "into": "out",
+    "receipt": "out", "folder": "out", "dataset": "people@1", "to": "team", "cap": "1",
+    "entry": "1", "path": "key.pem", "rows": "rows.parquet", "sql": "SELECT COUNT(*) FROM people",
+}  # fmt: skip
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],
     ("calibrate",): ["Gaussian(x) * 10", "--gdp", "1"],
@@ -134,7 +111,6 @@ ALONE = {
 
 
 def given(command: click.Command) -> list[str]:
-    """The required parameters of a command."""
     words: list[str] = []
     for parameter in command.params:
         if parameter.required and parameter.name is not None:
@@ -157,9 +133,7 @@ NEEDY = [*(words for words in COMMANDS if words not in LIGHT), ("calibrate", "pl
 
 
 @pytest.mark.parametrize("words", NEEDY, ids=" ".join)
-def test_a_command_that_needs_an_extra_names_it_and_does_nothing(
-    base: Path, place: Path, words: tuple[str, ...]
-):
+def test_a_command_that_needs_an_extra_names_it_and_does_nothing(base, place, words):
     command = COMMANDS.get(words)
     more = ["--gdp", "1"] if command is None else given(command)
     if words == ("explore",):
@@ -240,13 +214,9 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
     assert all(name.startswith(below) for name in of_torch)
     assert all("pip install 'neyman[" in answer[name] for name in answer.keys() - of_torch)
     light = (
-        "neyman.numerics",
-        "neyman.curves.losses",
-        "neyman.curves.profiles",
-        "neyman.curves.tradeoff",
-        "neyman.mechanisms",
-        "neyman.accounting.semantics",
-    )
+        "neyman.numerics", "neyman.curves.losses", "neyman.curves.profiles",
+        "neyman.curves.tradeoff", "neyman.mechanisms", "neyman.accounting.semantics",
+    )  # fmt: skip
     assert [name for name in answer if name.startswith(light)] == []
 
 
@@ -263,16 +233,10 @@ for name in dir(neyman):
     assert (done.returncode, done.stderr) == (0, "")
     answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     of_releases = (
-        "neyman.publishing.release",
-        "neyman.publishing.plan.",
-        "neyman.ledger",
-        "neyman.api",
-        "neyman.analysis.training",
-        "neyman.torch",
-        "neyman.estimate",
-        "neyman.analysis.estimators",
+        "neyman.publishing.release", "neyman.publishing.plan.", "neyman.ledger", "neyman.api",
+        "neyman.analysis.training", "neyman.torch", "neyman.estimate", "neyman.analysis.estimators",
         "neyman.analysis.hypothesis_tests",
-    )
+    )  # fmt: skip
     light = {  # descriptions, which need no ledger
         "neyman.publishing.plan.sections",
         "neyman.analysis.estimators.estimate",

@@ -89,7 +89,6 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
 
 
 def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):
-    """`--concerning race` is `plan.concerning("race")`: here race is all that there is."""
     asked = ("plan", "check", folder / "plan.toml")
     content = json.loads(answered(*asked, "--concerning", "race", "--json"))["concerning"]
     expected = (["race"], None, ["race.all"])
@@ -103,20 +102,11 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
 def test_a_table_or_page_or_receipt_that_was_edited_fails_verification_with_code_5(folder):
     neyman(*RUN, cwd=folder)
     out = folder / "out"
-
-    def spoiled(file, change):
+    for file in ("tables/race.all.csv", "report.html", "receipt.json"):
         before = (out / file).read_text()
-        (out / file).write_text(change(before))
-        said = neyman("verify", "out", cwd=folder, check=5).stdout
+        (out / file).write_text(before.replace("a", "b", 1))
+        assert "FAILED" in neyman("verify", "out", cwd=folder, check=5).stdout
         (out / file).write_text(before)
-        return said
-
-    assert "FAILED" in spoiled("tables/race.all.csv", lambda text: text.replace("a", "b", 1))
-    page = spoiled("report.html", lambda _: "nothing at all can be learned")
-    assert "FAILED report.html" in page
-    junk = {"tables": [{}], "mechanisms": 1}
-    spoiled("receipt.json", lambda text: json.dumps(json.loads(text) | junk))
-    (out / "report.html").unlink()
     neyman("verify", "out", cwd=folder)
 
 
@@ -134,13 +124,8 @@ WITH = "--ledger ledger.db --out out"
 SPLIT = "plan split mixed.toml --out"
 REFUSED = {
     "account 'Gaussian(sigma=-1)'": "sigma = -1",
-    "account 'Gaussian(sigma=1) * 2.5'": "count = 2.5",
-    "account '__import__(1)'": "is not allowed here",
-    "account 'Gaussian(1) +'": "cannot be read",
+    "account '__import__(1)'": "is not allowed here", "account 'Gaussian(1) +'": "cannot be read",
     "account 'Gaussian(1)' --delta 2": "delta = 2",
-    "account 'Gaussian(1)' --level nan": "level = nan",
-    "account 'Gausian(1)'": "did you mean Gaussian?",
-    "calibrate 'Gaussian(x)'": "given: none",
     "calibrate 'Gaussian(x)' --power 0.1": "given: --power",
     "calibrate 'Gaussian(x)' --gdp 1 --delta 1e-6": "given: --delta, --gdp",
     "calibrate 'Gaussian(2) * 10' --gdp 1": "has no x",
@@ -150,31 +135,21 @@ REFUSED = {
     "calibrate mixed.toml --error race 10 --zcdp 1": "not both",
     "calibrate mixed.toml --zcdp 1 --interval": "modify --error",
     "calibrate mixed.toml --error rase 10": "no such table",
-    "calibrate mixed.toml --error race 1e9": "must be between 1e-15 and 1e4",
     "calibrate mixed.toml --error pay 1": "must be between 1e-15 and 1e4",
     "calibrate mixed.toml --zcdp 1 --out curve.png": "must end in .svg",
-    "verify nothing.json": "nothing.json",
-    "report nothing": "nothing",
-    "report nothing --out page.pdf": "must end in .html",
-    "ledger show nothing.db": "nothing.db",
-    "ledger create l.db people --cap 1": "people",
-    "ledger create l.db people@1 --cap nan": "nan",
-    "ledger create l.db a@1 --cap 1e400": "cap",
+    "verify nothing.json": "nothing.json", "report nothing": "nothing",
+    "report nothing --out page.pdf": "must end in .html", "ledger show nothing.db": "nothing.db",
+    "ledger create l.db people --cap 1": "people", "ledger create l.db people@1 --cap nan": "nan",
     f"run nothing.toml --data people=people.csv {WITH}": "nothing.toml",
     f"run plan.toml --data people {WITH}": "TABLE=PATH",
-    f"run plan.toml --data people=none.csv {WITH}": "none.csv",
     f"run plan.toml --data people=a.csv --data people=b.csv {WITH}": "the table 'people' twice",
     f"run plan.toml --data persons=people.csv {WITH}": "people",
     f"run plan.toml --data people=people.csv {WITH} --engine dask": "dask",
-    f"run plan.toml --data people=people.csv {WITH} --master local[2]": "local[2]",
     f"run plan.toml --data people=people.csv {WITH} --sign nothing.pem": "nothing.pem",
     f"run plan.toml --data people=people.csv {WITH} --account team-a": "team-a",
     "data check plan.toml --data people": "must be TABLE=PATH",
-    "data check plan.toml --data persons=people.csv": "data has no table 'people'",
     "data check plan.toml --data people=nothing.csv": "'nothing.csv'",
-    "data check plan.toml --data people=people.csv --engine sqlite": "engine = 'sqlite'",
     "plan check nothing.toml": "nothing.toml",
-    "plan check plan.toml --concerning rase": "did you mean 'race'",
     "plan check plan.toml --within state": "--within 'state'",
     f"{SPLIT} split.json": "must end in .toml",
     f"{SPLIT} x.toml --weight race": "must be TABLE=NUMBER",
@@ -184,14 +159,12 @@ REFUSED = {
     "plan init people.csv --out plan.toml": "already exists",
     "plan init people.csv --out new.toml --id who": "--id 'who': the file has 0 columns of that",
     "plan init people.csv --out new.toml --delimiter x": "delimiter = 'x'",
-    "plan init people.csv --out new.toml --neighboring near": "--neighboring 'near'",
     "plan init people.csv --out new.toml --protects ' '": "--protects",
     "plan init none.csv --out new.toml": "No such file",
-    "plan init none.parquet --out new.toml": "No such file",
     "plan init broken.parquet --out new.toml": "not a Parquet file",
     "plan init latin.csv --out new.toml": "give --encoding",
     "plan init latin.csv --out new.toml --encoding nothing": "encoding = 'nothing'",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("command", REFUSED)
@@ -209,18 +182,14 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, command, monk
     assert not entries_of(folder)
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("account", "'mechanism'; see neyman account --help"),
-        ("account 'Gaussian(1)' --delta few", "'--delta'"),
-        ("acount 'Gaussian(1)'", "'acount'"),
-        ("run plan.toml", "'--ledger'"),
-        ("ledger void ledger.db one", "'entry'"),
-    ],
-)
+@pytest.mark.parametrize(("command", "said"), [
+    ("account", "'mechanism'; see neyman account --help"),
+    ("account 'Gaussian(1)' --delta few", "'--delta'"),
+    ("acount 'Gaussian(1)'", "'acount'"),
+    ("run plan.toml", "'--ledger'"),
+    ("ledger void ledger.db one", "'entry'"),
+])  # fmt: skip
 def test_a_usage_error_is_one_message_and_one_document(folder, command, said):
-    """With --json, also what is refused before the command begins can be read by a machine."""
     done = neyman(*shlex.split(command), "--json", cwd=folder, check=2)
     assert said in done.stderr
     content = json.loads(done.stdout)
@@ -232,7 +201,6 @@ def test_a_usage_error_is_one_message_and_one_document(folder, command, said):
     "args", [("plan", "schema"), ("account", "Gaussian(1)"), ("ledger", "export", "ledger.db")]
 )
 def test_a_reader_that_leaves_is_no_error(folder, args):
-    """As in `neyman ... | head -1`: the command has done its work, and says nothing more."""
     with subprocess.Popen(
         [*NEYMAN, *args], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
@@ -245,17 +213,11 @@ def test_a_reader_that_leaves_is_no_error(folder, args):
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder, form):
-    """Bad input (2) would say that nothing was spent; the release is there and was charged."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [*NEYMAN, *RUN, *form],
-            cwd=folder,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+            [*NEYMAN, *RUN, *form], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
     assert done.returncode == 1
     assert "what was done stands" in done.stderr
     assert "Traceback" not in done.stderr
@@ -263,7 +225,6 @@ def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder
 
 
 def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(folder):
-    """Where stdout is ASCII a letter that it lacks is "?", and in JSON is escaped."""
     plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     asked = ("plan", "check", "plan.toml", "--concerning", "race")
     assert "person?s race" in neyman(*asked, cwd=folder, env=plain).stdout
@@ -331,7 +292,6 @@ def test_a_plan_that_did_not_finish_is_run_again_only_with_charge_again(folder):
 
 
 def test_what_nothing_checks_is_said_where_it_is_declared_and_in_the_report(folder, monkeypatch):
-    """That parts are disjoint, and that two datasets of a ledger hold different data."""
     monkeypatch.chdir(folder)
     parts = "Nothing checks that the parts of parted@1 are disjoint"
     data = "Nothing checks that two dataset names hold different data"
@@ -420,35 +380,29 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
             mechanism_from(bad)
 
 
-@pytest.mark.parametrize(
-    ("text", "mechanism"),
-    [
-        # The README's own mechanism.
-        (
-            "Gaussian(sigma=0.8).subsample(rate=256/60000) * 14_062",
-            ny.Gaussian(0.8).subsample(rate=Fraction(256, 60_000)) * 14_062,
-        ),
-        ("Gaussian(0.1 + 0.2)", ny.Gaussian(Fraction(3, 10))),
-        ("Gaussian(2) * (60_000 // 256) * 60", ny.Gaussian(2) * 14_040),
-        ("(6 - 2*2) * Gaussian(+4/2)", ny.Gaussian(2) * 2),
-        ("Laplace(-(-2**-1))", ny.Laplace(Fraction(1, 2))),
-        ("Gaussian(2**0.5)", ny.Gaussian(2**0.5)),
-        ("DiscreteGaussian(Fraction(1, 3))", ny.DiscreteGaussian(Fraction(1, 3))),
-    ],
-)
+@pytest.mark.parametrize(("text", "mechanism"), [
+    # The README's own mechanism.
+    (
+        "Gaussian(sigma=0.8).subsample(rate=256/60000) * 14_062",
+        ny.Gaussian(0.8).subsample(rate=Fraction(256, 60_000)) * 14_062,
+    ),
+    ("Gaussian(0.1 + 0.2)", ny.Gaussian(Fraction(3, 10))),
+    ("Gaussian(2) * (60_000 // 256) * 60", ny.Gaussian(2) * 14_040),
+    ("(6 - 2*2) * Gaussian(+4/2)", ny.Gaussian(2) * 2),
+    ("Laplace(-(-2**-1))", ny.Laplace(Fraction(1, 2))),
+    ("Gaussian(2**0.5)", ny.Gaussian(2**0.5)),
+    ("DiscreteGaussian(Fraction(1, 3))", ny.DiscreteGaussian(Fraction(1, 3))),
+])  # fmt: skip
 def test_a_number_of_a_mechanism_may_be_arithmetic_and_is_exact(text, mechanism):
     assert mechanism_from(text) == mechanism
     assert mechanism_from(repr(mechanism)) == mechanism
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        *("1/0", "(-8)**(1/3)", "9**9**9**9", "10**400", "2**(1/3)**-999", "1e200*1e200"),
-        *("'a'*3", "5%2", "2 if 1 else 3", "1<2", "~1", "1@2", "not 1"),
-        *("Fraction(1, 0)", "Fraction('1e999999999')"),
-    ],
-)
+@pytest.mark.parametrize("number", [
+    *("1/0", "(-8)**(1/3)", "9**9**9**9", "10**400", "2**(1/3)**-999", "1e200*1e200"),
+    *("'a'*3", "5%2", "2 if 1 else 3", "1<2", "~1", "1@2", "not 1"),
+    *("Fraction(1, 0)", "Fraction('1e999999999')"),
+])  # fmt: skip
 def test_arithmetic_that_gives_no_number_is_refused_by_its_text(number):
     with pytest.raises(ValueError, match=r"^mechanism|^Fraction = "):
         mechanism_from(f"Gaussian({number})")
@@ -509,31 +463,18 @@ def test_a_text_of_each_public_mechanism_is_the_mechanism_of_the_same_python(tex
 
 
 def test_every_public_mechanism_has_a_text():
-    """A new one must be readable on the command line: `account` and `calibrate` read texts."""
     public = {name for name in dir(ny) if isinstance(getattr(ny, name), type)}
     kinds = {n for n in public if issubclass(getattr(ny, n), ny.Mechanism)} - {"Mechanism"}
     assert kinds <= MECHANISMS
     assert {name for name in MECHANISMS if not any(name in text for text in TEXTS)} == set()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Mechanism.from_json('{}')",
-        "Gaussian.__init__(1)",
-        "Gaussian._from_fields({})",
-        "Runs.geometric(10)",
-        "run('plan.toml', 'a', 'b', 'c')",
-        "Ledger('a.db')",
-        "throwaway()",
-        "Gaussian(1).tradeoff()",
-        "gdp(1)",
-        "Gaussian(True)",
-        "open('/etc/passwd')",
-        "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])",
-        "Marginals({**{}}, noise={})",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "Mechanism.from_json('{}')", "Gaussian.__init__(1)", "Gaussian._from_fields({})",
+    "Runs.geometric(10)", "run('plan.toml', 'a', 'b', 'c')", "Ledger('a.db')", "throwaway()",
+    "Gaussian(1).tradeoff()", "gdp(1)", "Gaussian(True)", "open('/etc/passwd')",
+    "PersonalBudgets(Laplace(1), budgets=[x for x in (1, 2)])", "Marginals({**{}}, noise={})",
+])  # fmt: skip
 def test_a_text_calls_no_other_function(text):
     with pytest.raises(ValueError, match=r"mechanism|sigma"):
         mechanism_from(text)
@@ -557,16 +498,6 @@ def test_completion_lists_the_commands_that_begin_so(shell, tmp_path, monkeypatc
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "neyman ledger ver")
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     assert "verify" in neyman(cwd=tmp_path).stdout
-
-
-def test_a_name_that_is_nearly_public_is_suggested_once():
-    with pytest.raises(AttributeError) as error:
-        ny.Gausian  # noqa: B018
-    assert str(error.value).endswith("Did you mean 'Gaussian'?")
-    assert error.value.obj is None  # Python would add its own hint
-    with pytest.raises(AttributeError, match=r"'qqqq'$"):
-        ny.qqqq  # noqa: B018
-    assert not hasattr(ny, "Gausian")
 
 
 def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
@@ -608,20 +539,16 @@ STARTED = (
 SLOW = ["numpy", "scipy", "duckdb", "ibis", "pyarrow", "rich", "apsw"]
 
 
-@pytest.mark.parametrize(
-    ("command", "words", "said"),
-    [
-        ("--version", None, f"neyman {ny.__version__}\n"),
-        ("--help", None, "Usage: neyman"),
-        ("", "neyman pl", "plan\n"),
-        ("", "neyman run --le", "--ledger\n"),
-        ("plan check --help", None, "Usage: neyman"),
-        ("run --help", None, "Usage: neyman"),
-        ("ledger show --help", None, "Usage: neyman"),
-    ],
-)
+@pytest.mark.parametrize(("command", "words", "said"), [
+    ("--version", None, f"neyman {ny.__version__}\n"),
+    ("--help", None, "Usage: neyman"),
+    ("", "neyman pl", "plan\n"),
+    ("", "neyman run --le", "--ledger\n"),
+    ("plan check --help", None, "Usage: neyman"),
+    ("run --help", None, "Usage: neyman"),
+    ("ledger show --help", None, "Usage: neyman"),
+])  # fmt: skip
 def test_version_help_and_completion_load_no_library_but_typer(command, words, said):
-    """A shell asks for a completion at each Tab. What typer loads to read values comes later."""
     slow = SLOW if len(command.split()) > 1 else [*SLOW, "pydantic"]
     code = STARTED + (
         f"atexit.register(lambda: print(sorted({{*{slow}}} & {{*sys.modules}}), file=sys.stderr))\n"
@@ -632,18 +559,14 @@ def test_version_help_and_completion_load_no_library_but_typer(command, words, s
         asked |= {"_NEYMAN_COMPLETE": "complete_bash", "COMP_WORDS": words}
         asked["COMP_CWORD"] = str(words.count(" "))
     done = subprocess.run(
-        [sys.executable, "-c", code, *command.split()],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True,
         env=asked,
-    )
+    )  # fmt: skip
     assert done.stderr == "[]\n"
     assert said in done.stdout if "help" in command else done.stdout == said
 
 
 def test_a_command_leaves_what_its_process_does_at_ctrl_c():
-    """PySpark, for one, has its own handler."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         own = signal.getsignal(signal.SIGINT)
@@ -667,11 +590,9 @@ def test_ctrl_c_while_the_command_line_loads_ends_with_code_4_and_one_line(tmp_p
         for more in ([], ["--json"]):
             done = subprocess.run(
                 [sys.executable, "-c", code, "account", "Gaussian(sigma=2)", *more],
-                capture_output=True,
-                text=True,
-                check=False,
+                capture_output=True, text=True, check=False,
                 env={**os.environ, "IMPORTS": str(number)},
-            )
+            )  # fmt: skip
             assert done.returncode == 4, (number, done.stderr)
             assert done.stderr.startswith("interrupted: ")
             assert done.stderr.count("\n") == 1

@@ -77,7 +77,6 @@ def test_the_commands_of_the_readme_run(everybody, tmp_path):
 
 
 def test_the_demo_again_finds_its_release_and_keeps_an_edited_plan(everybody):
-    """What a user has edited in the demo's folder is never written over."""
     demo = everybody[0] / "d"
     plan = demo / "plan.toml"
     own, mine = plan.read_text(), plan.read_text().replace('name = "midwest"', 'name = "mine"')

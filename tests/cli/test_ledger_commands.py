@@ -99,7 +99,6 @@ def test_history_tells_what_happened_in_order(place: Path):
 
 
 def test_a_checkpoint_finds_what_was_restored(place: Path):
-    """Printed or kept in a file; verify has code 5 then, and commands that write have code 2."""
     ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     backup = Path("ledger.db").read_bytes()
     neyman("checkpoint", "ledger.db", "--out", "kept")
@@ -131,30 +130,24 @@ def test_the_export_is_the_chain(place: Path):
     assert list(Ledger("ledger.db").lines(after=1)) == lines[1:]
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        *((f"{name} none.db", "no ledger at") for name in ("show", "history", "verify")),
-        *((f"{name} none.db", "no ledger at") for name in ("checkpoint", "void", "export")),
-        ("show ledger.db dogs@1", "not registered"),
-        ("void ledger.db 7", "no entry 7"),
-        ("allocate ledger.db people@1 a --cap 2", "must be at most that of"),
-        ("verify plan.toml", "is not a Neyman ledger"),
-        ("export ledger.db --out plan.toml", "must end in .jsonl"),
-        ("export ledger.db --out there.jsonl", "already exists"),
-        ("export ledger.db", "--out FILE"),
-        ("key custodian", "already exists"),
-        ("create ledger.db", "DATASET is missing"),
-        ("create ledger.db a@1", "--cap is missing"),
-        ("create a.db people@2 --plan plan.toml", "DATASET = 'people@2': the plan has 'people@1'"),
-        (
-            "create a.db --protects person --plan plan.toml",
-            "--protects = 'person': the plan has 'household'",
-        ),
-        ("create a.db --rows 4 --plan plan.toml", "--rows = 4: the plan has 3"),
-        ("create a.db --plan part.toml", "--part"),
-    ],
-)
+@pytest.mark.parametrize(("command", "said"), [
+    *((f"{name} none.db", "no ledger at") for name in ("show", "history", "verify")),
+    *((f"{name} none.db", "no ledger at") for name in ("checkpoint", "void", "export")),
+    ("show ledger.db dogs@1", "not registered"), ("void ledger.db 7", "no entry 7"),
+    ("allocate ledger.db people@1 a --cap 2", "must be at most that of"),
+    ("verify plan.toml", "is not a Neyman ledger"),
+    ("export ledger.db --out plan.toml", "must end in .jsonl"),
+    ("export ledger.db --out there.jsonl", "already exists"),
+    ("export ledger.db", "--out FILE"), ("key custodian", "already exists"),
+    ("create ledger.db", "DATASET is missing"), ("create ledger.db a@1", "--cap is missing"),
+    ("create a.db people@2 --plan plan.toml", "DATASET = 'people@2': the plan has 'people@1'"),
+    (
+        "create a.db --protects person --plan plan.toml",
+        "--protects = 'person': the plan has 'household'",
+    ),
+    ("create a.db --rows 4 --plan plan.toml", "--rows = 4: the plan has 3"),
+    ("create a.db --plan part.toml", "--part"),
+])  # fmt: skip
 def test_what_cannot_be_done_is_said_with_code_2(place: Path, command: str, said: str):
     ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     product = ledger_json("key", "custodian")

@@ -27,7 +27,6 @@ def stored(name: str) -> Any:
 
 
 def plain(content: Any) -> Any:
-    """The content as it is read back from JSON."""
     return json.loads(json.dumps(content))
 
 

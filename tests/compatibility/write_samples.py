@@ -38,32 +38,25 @@ RELEASED = "measures"
 
 EXPRESSIONS = [
     "Alternatives([ny.Gaussian(2), ny.Gaussian(3) + ny.Laplace(4)]) + ny.Gaussian(5)",
-    "ny.CanonicalNoise(ny.pure(1)) * 3",
-    "ny.CategoryResponse(1, 4)",
+    "ny.CanonicalNoise(ny.pure(1)) * 3", "ny.CategoryResponse(1, 4)",
     "Choice(((0.25, ny.Laplace(1)), (0.75, ny.Laplace(2))))",
-    "CircularGaussian(361, F(81, 2), 30) * 2",
-    "ny.DPSGD(n=1000, batch=100, sigma=2, epochs=3)",
+    "CircularGaussian(361, F(81, 2), 30) * 2", "ny.DPSGD(n=1000, batch=100, sigma=2, epochs=3)",
     "ny.DPSGD(60_000, 256, 1.3, 15, records_per_user={1: 20_000, 8: 5_000})",
     "ny.DiscreteGaussian(5, squared_norm=4) * 3",
     "ny.DiscreteGaussian(sigma=3, sensitivity=[(1, 1), (2, 0)]) * 5",
-    "ny.DiscreteLaplace(4, 2) * 6",
-    "ny.ExponentialMechanism(1)",
+    "ny.DiscreteLaplace(4, 2) * 6", "ny.ExponentialMechanism(1)",
     "ny.Federated(clients=10, sigma=2, rounds=9, record_rate=.1, records=50, local_steps=2)",
     "ny.Federated(clients=20, sigma=1, rounds=9, secure_aggregation=True, least_participants=15)",
     "ny.Gaussian(F('0.8')).subsample(rate=256 / 60_000) * 14_062 + ny.Laplace(scale=20)",
-    "ny.Gaussian(1).shuffled_batches(10) * 3",
-    "ny.Gaussian(2).random_allocation(4) * 2",
+    "ny.Gaussian(1).shuffled_batches(10) * 3", "ny.Gaussian(2).random_allocation(4) * 2",
     "ny.GaussianMixture(sigma=1, sensitivities=[0, 1, 2], probabilities=[.5, .3, .2])",
     "ny.HadamardResponse(1, 7)",
     "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
-    "ny.Laplace(1).subsample(size=10, population=100) * 5",
-    "ny.LocalRandomizer(1) * 2",
+    "ny.Laplace(1).subsample(size=10, population=100) * 5", "ny.LocalRandomizer(1) * 2",
     "ny.Marginals({'a': 2, 'b': 3}, {('a',): 1, (): 2, ('b',): 3, ('a', 'b'): 4})",
     "ny.MatrixMechanism(square_root(16), 2, participations=2, separation=4)",
-    "ny.MatrixMechanism(Binned(9), 2)",
-    "ny.MatrixMechanism(Tree(8), 2)",
-    "ny.MatrixMechanism(Triangular([(65536,), (30000, 65536)]), 2)",
-    "ny.NonPrivate()",
+    "ny.MatrixMechanism(Binned(9), 2)", "ny.MatrixMechanism(Tree(8), 2)",
+    "ny.MatrixMechanism(Triangular([(65536,), (30000, 65536)]), 2)", "ny.NonPrivate()",
     "ny.NoisyCyclicGradientDescent(100, 10, 3, sigma=1, sensitivity=1, contraction=F('0.9'))",
     "ny.NoisyGradientDescent(n=100, steps=10, sigma=1, sensitivity=1, contraction=F('0.9'))",
     "ny.NoisyStochasticGradientDescent(100, 10, 5, sigma=1, sensitivity=1, contraction=F('0.9'))",
@@ -71,30 +64,24 @@ EXPRESSIONS = [
     "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, total_variation=1e-9)",
     "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, wasserstein=.01, sigma=.1) * 2",
     "ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.DiscreteLaplace(4, 2), 1e-6) * 2",
-    "ny.RandomSubset(10, 1000)",
-    "ny.RandomizedResponse(1, 4).shuffle(users=1000)",
-    "ny.ReportNoisyMax(scale=2)",
-    "ny.RoundedGaussian(3, squared_norm=3) * 5",
+    "ny.RandomSubset(10, 1000)", "ny.RandomizedResponse(1, 4).shuffle(users=1000)",
+    "ny.ReportNoisyMax(scale=2)", "ny.RoundedGaussian(3, squared_norm=3) * 5",
     "ny.SmoothNoise('student', 3, 0.1, F(3, 10)) * 2",
     "ny.SparseVector(threshold_scale=2, query_scale=4, answers=3)",
     "ny.Staircase(F(3, 2), 2, cost='squared') * 2 + ny.Staircase(1, gamma=F(1, 3))",
-    "ny.UnaryEncoding(1, 4)",
-    "ny.select_best(ny.Laplace(4), runs=ny.Runs.poisson(3)) * 2",
-]
+    "ny.UnaryEncoding(1, 4)", "ny.select_best(ny.Laplace(4), runs=ny.Runs.poisson(3)) * 2",
+]  # fmt: skip
 """Mechanisms. Together they have every type, and every kind of strategy."""
 
 DATA: dict[str, Any] = {
-    "race": ["a", "b", "c"] * 20,
-    "age": list(range(20, 80)),
-    "pay": [float(number) for number in range(100, 400, 5)],
-    "state": ["A"] * 40 + ["B"] * 20,
+    "race": ["a", "b", "c"] * 20, "age": list(range(20, 80)),
+    "pay": [float(number) for number in range(100, 400, 5)], "state": ["A"] * 40 + ["B"] * 20,
     "county": [7] * 20 + [8] * 20 + [9] * 20,
-}
+}  # fmt: skip
 """A made-up table for the released plan."""
 
 
 def mechanisms() -> list[dict[str, Any]]:
-    """Each mechanism with its description."""
     names = {"ny": ny, "F": Fraction, "CircularGaussian": CircularGaussian}
     names |= {"Binned": Binned, "Tree": Tree, "Triangular": Triangular, "square_root": square_root}
     names |= {"Alternatives": Alternatives, "Choice": Choice}
@@ -106,13 +93,11 @@ def mechanisms() -> list[dict[str, Any]]:
 
 
 def plan_of(name: str) -> ny.Plan:
-    """A plan of ``plans.toml``."""
     sections = tomllib.loads((HERE / "plans.toml").read_text("utf-8"))
     return ny.Plan.from_dict(sections[name], folder=HERE)
 
 
 def plans() -> dict[str, dict[str, Any]]:
-    """The hash and the canonical form of each plan."""
     every = {name: plan_of(name) for name in tomllib.loads((HERE / "plans.toml").read_text())}
     return {name: {"hash": one.hash, "canonical": one.canonical()} for name, one in every.items()}
 
@@ -173,12 +158,9 @@ def _release(folder: Path, work: Path) -> None:
         ny.run(plan, pa.table(DATA), ledger, out, sign=work / "key", account="project")
         _put(
             folder / "ledger.json",
-            {
-                "lines": list(ledger.lines()),
-                "checkpoint": str(ledger.checkpoint()),
-                "key": public.read_text(),
-            },
-        )
+            {"lines": list(ledger.lines()), "checkpoint": str(ledger.checkpoint()),
+             "key": public.read_text()},
+        )  # fmt: skip
     shutil.copy(work / "ledger.db", folder / "ledger.db")
     shutil.copy(out / "receipt.json", folder / "receipt.json")
 

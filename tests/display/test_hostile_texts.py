@@ -51,12 +51,9 @@ def test_the_notebook_views_of_hostile_results_have_the_elements_of_benign_ones(
         ledger = ny.throwaway(1)
         ledger.register("a@1", protects=unit.protects, neighboring="replace-one", rows=1)
         asking = ny.Session(
-            ledger=ledger,
-            dataset="a@1",
-            data=pa.table({f"c{text}": [text, "b"]}),
-            unit=unit,
+            ledger=ledger, dataset="a@1", data=pa.table({f"c{text}": [text, "b"]}), unit=unit,
             columns={f"c{text}": ny.keys([text, "b"], unknown="drop")},
-        )
+        )  # fmt: skip
 
         def failed():
             raise ValueError(text)
@@ -96,7 +93,6 @@ def test_each_hostile_text_in_every_place_of_a_receipt_stays_text(releases, atte
 
 
 def test_what_could_not_be_seen_is_a_code():
-    """A mark cannot turn the digits after it, and a page is always UTF-8."""
     page = str(element("p", "at most \u202e52\u2066%\x00\x1b\u2028\ud800", title="\u202e"))
     said = r"at most \u202e52\u2066%\x00\x1b\u2028\ud800"
     assert page == rf'<p title="\u202e">{said}</p>'
@@ -114,50 +110,44 @@ def test_texts_are_read_back_as_they_were_written():
         assert page.text == page.values("title")[0] == text
 
 
-@pytest.mark.parametrize(
-    ("name", "attributes"),
-    [
-        ("script", {}),
-        ("style", {}),
-        ("p><b", {}),
-        ("", {}),
-        ("p", {"title x": "y"}),
-        ("p", {"title=''><b": "y"}),
-        ("p", {"onclick": "hit()"}),
-        ("a", {"href": "javascript:hit()"}),
-        ("a", {"href": "https://e.example"}),
-        ("a", {"href": "//e.example"}),
-        ("a", {"href": "\\\\e.example"}),
-        ("a", {"href": " //e.example"}),
-        ("a", {"href": "\t/\n/e.example"}),
-        ("a", {"href": "\x01 \\\\e.example"}),
-        ("a", {"href": " java\tscript:hit()"}),
-        ("a", {"href": "x\x85//e.example"}),
-        ("a", {"href": "#\u2028"}),
-        ("a", {"href": "\u202ex"}),
-        ("a", {"HREF": "https://e.example"}),
-        ("a", {"xlink:href": "//e.example"}),
-        ("p", {"style": "background: url(//e.example)"}),
-        ("path", {"fill": "u\\72l(//e.example)"}),
-        ("base", {"href": "x"}),
-        ("object", {}),
-        ("p", {"ONCLICK": "hit()"}),
-        ("SCRIPT", {}),
-        ("img", {"src": "//e.example"}),
-        ("iframe", {"srcdoc": "<b>"}),
-        ("button", {"formaction": "//e.example"}),
-        ("meta", {"http_equiv": "refresh"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "attributes"), [
+    ("script", {}),
+    ("style", {}),
+    ("p><b", {}),
+    ("", {}),
+    ("p", {"title x": "y"}),
+    ("p", {"title=''><b": "y"}),
+    ("p", {"onclick": "hit()"}),
+    ("a", {"href": "javascript:hit()"}),
+    ("a", {"href": "https://e.example"}),
+    ("a", {"href": "//e.example"}),
+    ("a", {"href": "\\\\e.example"}),
+    ("a", {"href": " //e.example"}),
+    ("a", {"href": "\t/\n/e.example"}),
+    ("a", {"href": "\x01 \\\\e.example"}),
+    ("a", {"href": " java\tscript:hit()"}),
+    ("a", {"href": "x\x85//e.example"}),
+    ("a", {"href": "#\u2028"}),
+    ("a", {"href": "\u202ex"}),
+    ("a", {"HREF": "https://e.example"}),
+    ("a", {"xlink:href": "//e.example"}),
+    ("p", {"style": "background: url(//e.example)"}),
+    ("path", {"fill": "u\\72l(//e.example)"}),
+    ("base", {"href": "x"}),
+    ("object", {}),
+    ("p", {"ONCLICK": "hit()"}),
+    ("SCRIPT", {}),
+    ("img", {"src": "//e.example"}),
+    ("iframe", {"srcdoc": "<b>"}),
+    ("button", {"formaction": "//e.example"}),
+    ("meta", {"http_equiv": "refresh"}),
+])  # fmt: skip
 def test_no_element_is_made_that_holds_code_or_leads_away(name, attributes):
     with pytest.raises(ValueError, match="element"):
         element(name, **attributes)
 
 
-def test_no_result_of_a_hostile_release_writes_a_control_character_to_a_terminal(
-    releases, tmp_path
-):
-    """A receipt, a release, and a plan."""
+def test_no_result_of_a_hostile_release_writes_control_characters_to_a_terminal(releases, tmp_path):
     bad = "\x1b[2J\u202e"
     content = releases[0].receipt.to_dict()
     receipt = Receipt.read(content | {"dataset": f"a{bad}@1"})

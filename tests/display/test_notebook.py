@@ -14,14 +14,13 @@ import pytest
 import neyman as ny
 from hostile_pages import Structure
 from neyman.accounting import sentences
-from plans import SMALL, release
+from plans import release
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A release, its ledger, and its plan."""
     folder: Path = tmp_path_factory.mktemp("notebook")
     ledger = ny.Ledger(folder / "ledger.db")
     ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
@@ -29,14 +28,11 @@ def published(tmp_path_factory):
     data = folder / "people.parquet"
     pq.write_table(pa.table({"race": values}), data)
     plan = ny.Plan(
-        name="survey",
-        dataset="people@1",
-        table="people",
+        name="survey", dataset="people@1", table="people",
         unit=ny.Unit("person", neighboring="replace-one", rows=1),
         columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
-        queries=[ny.query.count(by=["race"])],
-        budget=ny.zcdp("1/2"),
-    )
+        queries=[ny.query.count(by=["race"])], budget=ny.zcdp("1/2"),
+    )  # fmt: skip
     return release(plan, data, ledger, folder / "out"), ledger, plan
 
 
@@ -46,10 +42,8 @@ def test_every_view_is_closed_html_without_script_or_a_text_that_is_not_escaped(
     allowed = ["div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "caption"]
     assert {tag for tag, _ in page.elements} <= {*allowed}
     assert {name for _, attributes in page.elements for name in attributes} <= {
-        "class",
-        "scope",
-        "style",
-    }
+        "class", "scope", "style",
+    }  # fmt: skip
 
 
 def test_a_release_shows_its_sentence_and_what_it_published_alone(published):
@@ -140,21 +134,6 @@ def test_the_drawn_curve_is_the_upper_end_at_its_levels():
     levels = [(float(p.partition(",")[0]) - 26) / 160 for p in points]
     for level, height in zip(levels[2:-1], heights[2:-1], strict=True):
         assert height == pytest.approx(f.power(level).upper, abs=0.01)
-
-
-def test_the_text_of_a_result_is_short(published):
-    result, ledger, plan = published
-    many = ny.Plan.from_dict(
-        SMALL
-        | {"query": [SMALL["query"][0] | {"name": f"q{i}", "share": "1/40"} for i in range(40)]}
-    )
-    curve = ny.Marginals(
-        {str(i): 2 for i in range(8)}, {(): 9} | {(str(i),): 9 for i in range(8)}
-    ).tradeoff()
-    for shown in (result, result.receipt, ledger, plan, many, curve):
-        assert len(repr(shown)) < 450, repr(shown)
-        assert "\n" not in repr(shown)
-    assert "and 34 more" in repr(many)
 
 
 def test_a_curve_and_a_release_draw_themselves(published):

@@ -27,29 +27,13 @@ def ledger(place: str) -> Ledger:
 
 
 HOSTILE = [
-    None,
-    True,
-    1.5,
-    10**30,
-    -(10**30),
-    2**63,
-    b"x",
-    [],
-    {},
-    (),
-    object(),
-    "a\0b",
-    "\ud800",
-    "x" * 5000,
-    "'; DROP TABLE entry; --",
-    "%s",
-    "?",
-]
+    None, True, 1.5, 10**30, -(10**30), 2**63, b"x", [], {}, (), object(), "a\0b", "\ud800",
+    "x" * 5000, "'; DROP TABLE entry; --", "%s", "?",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:14])
 def test_whatever_is_named_is_refused_in_words_that_name_it(ledger: Ledger, value: Any):
-    """Never an error of the driver's, never "damaged", nothing spent, and the book still stands."""
     entry = reserve(ledger, "1/10")
     calls = {
         "dataset": lambda: ledger.account(value),
@@ -76,7 +60,6 @@ def test_whatever_is_named_is_refused_in_words_that_name_it(ledger: Ledger, valu
 
 @pytest.mark.parametrize("last", [1, 3, 10**30])
 def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
-    """They are that dataset's, oldest first, whatever others have spent in between."""
     ledger.create("other@1", cap=1, **UNIT)
     mine = []
     for turn in range(6):
@@ -86,7 +69,6 @@ def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
 
 
 def test_texts_of_a_request_that_look_like_a_line_are_texts(ledger: Ledger):
-    """The line of a reservation is composed around numbers that only its transaction knows."""
     trap = '"x","number":0,"previous":"","entry":0,'
     plan = '{"a":0,"entry":0,"number":0,"previous":""}'
     entry = reserve(ledger, "1/3", trap, plan=plan)
@@ -100,7 +82,6 @@ def test_texts_of_a_request_that_look_like_a_line_are_texts(ledger: Ledger):
 
 
 def test_one_step_or_several_leave_the_same(place: str, tmp_path: Path):
-    """A kept checkpoint takes the way of several steps: entries and events are as without."""
     plain, selection = tmp_path / "plain.db", tmp_path / "kept"
     for where in (place, str(plain)):
         Ledger(where).create(NAME, cap=1, parts=("n", "s"), delta_cap="1/10", **UNIT)
@@ -119,7 +100,6 @@ def test_one_step_or_several_leave_the_same(place: str, tmp_path: Path):
 
 
 def test_begin_and_void_race_and_one_wins(place: str):
-    """An entry that reads is never given back, and one that was given back never reads."""
     with Ledger(place) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
         for turn in range(8):
@@ -145,7 +125,6 @@ def test_begin_and_void_race_and_one_wins(place: str):
 
 
 def test_an_allocation_of_the_whole_cap_is_no_more_than_it(place: str):
-    """Caps that are no whole units are rounded alike, and what does not fit is refused."""
     ledger = Ledger(place)
     ledger.create(NAME, cap=Fraction(1, 17), delta_cap=Fraction(1, 19), **UNIT)
     product = ledger.allocate(NAME, "all", cap=Fraction(1, 17), delta_cap=Fraction(1, 19))
@@ -155,7 +134,6 @@ def test_an_allocation_of_the_whole_cap_is_no_more_than_it(place: str):
 
 
 def test_random_spends_are_granted_as_fractions_say(place: str, attempts):
-    """Over allocations of allocations and parts, each decision is that of a plain recomputation."""
     draw = random.Random(16 + SIZE)
     attempts(120 * SIZE)
     parts = ("n", "s", "w")
@@ -186,10 +164,7 @@ def test_random_spends_are_granted_as_fractions_say(place: str, attempts):
     assert ledger.verify().ok
 
 
-def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Whoever looks just as another writes may see less than the file says a moment later."""
+def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(place, tmp_path, monkeypatch):
     selection, other = tmp_path / "kept", Ledger(place)
     other.create(NAME, cap=1, **UNIT)
     other.keep_checkpoint(selection)
@@ -209,7 +184,6 @@ def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
 
 
 def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path):
-    """A link where the new checkpoint is about to be written leads nowhere."""
     ledger, selection, victim = Ledger(tmp_path / "l.db"), tmp_path / "kept", tmp_path / "victim"
     ledger.create(NAME, cap=1, **UNIT)
     victim.write_text("precious")
@@ -220,7 +194,6 @@ def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path):
 
 
 def test_no_holder_spends_past_the_account(ledger: Ledger):
-    """Also one that some program has put there beside it, and not below."""
     reserve(ledger, "1/2")
     *_, line = ledger.lines()
     reserved = json.loads(line)
@@ -238,12 +211,8 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
     for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
         asked = int(charge * units) + (holder == "free")
         answer = {
-            **reserved,
-            "to": holder,
-            "key": "x",
-            "units": asked,
-            "charge": f"{asked}/{units}",
-        }
+            **reserved, "to": holder, "key": "x", "units": asked, "charge": f"{asked}/{units}",
+        }  # fmt: skip
         with pytest.raises(LedgerError, match=why), ledger._write_transaction() as write:
             write.reserve(2, answer)
     assert ledger.account(NAME).spent == Fraction(1, 2)
@@ -251,7 +220,6 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
 
 
 def test_nobody_has_a_purse_in_a_part_that_was_not_declared(place: str):
-    """Neither the account nor an allocation, with parts or without: the database refuses it."""
     with Ledger(place) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
         ledger.create("parted@1", cap=1, parts=("north", "south"), **UNIT)
@@ -276,7 +244,6 @@ def test_nobody_has_a_purse_in_a_part_that_was_not_declared(place: str):
 
 
 def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
-    """A copy in which the number is another plan's: nothing begins, ends or is given back there."""
     here, copy, aside = (tmp_path / name for name in ("here.db", "copy.db", "aside.db"))
     with Ledger(here) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
@@ -304,7 +271,6 @@ def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
 
 
 def test_a_writer_with_the_rights_in_the_docs_can_run_and_cannot_take_back(writer: Any):
-    """All that a run does is done; what was spent is out of reach, from within a trigger too."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         ledger.finish(ledger.begin(reserve(ledger, "1/2")), {"a": b"1"})

@@ -28,7 +28,6 @@ DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
 def story(ledger: Ledger) -> Ledger:
-    """A bit of everything that can happen."""
     ledger.create(NAME, cap="1/2", delta_cap="1/1000", parts=("n", "s"), **UNIT)
     ledger.allocate(NAME, "team", cap="0.3")
     ledger.allocate(NAME, "alice", cap="0.2", of="team", delta_cap=0)
@@ -51,7 +50,6 @@ def ledger(place: str) -> Ledger:
 
 
 def test_lines_hold_on_to_one_another(ledger: Ledger):
-    """Each holds the hash of the line before; numbers count from 1; nothing is left out."""
     previous, kinds = "0" * 64, []
     for number, line in enumerate(ledger.lines(), 1):
         content = json.loads(line)
@@ -75,7 +73,6 @@ def test_a_ledger_that_nobody_touched_verifies(ledger: Ledger):
 
 
 def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
-    """A hash in a checkpoint tells no one who guesses a plan whether the guess is right."""
     heads = set()
     for name in "ab":
         ledger = Ledger(tmp_path / name)
@@ -91,39 +88,28 @@ def auditor(ledger: Ledger, folder: Path, change=lambda lines: lines):
     lines = change(list(ledger.lines()))
     (folder / "export.jsonl").write_text("".join(f"{line}\n" for line in lines))
     return subprocess.run(
-        [sys.executable, "-I", "-c", match[1], folder / "export.jsonl"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        [sys.executable, "-I", "-c", match[1], folder / "export.jsonl"], capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp_path):
-    """It agrees on what was spent and where the chain ends, without a line of ours."""
     done = auditor(ledger, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "census@1  spent 359/1190 of 1/2",
-        "census@1 team spent 27/170 of 3/10",
-        "census@1 alice spent 1/17 of 1/5",
-        "b@1  spent 0 of 3",
-        str(ledger.checkpoint()),
-    ]
+        "census@1  spent 359/1190 of 1/2", "census@1 team spent 27/170 of 3/10",
+        "census@1 alice spent 1/17 of 1/5", "b@1  spent 0 of 3", str(ledger.checkpoint()),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda lines: lines[:5] + lines[6:],
-        lambda lines: [lines[0], *lines[2:]],
-        lambda lines: [line.replace('"charge":"1/7"', '"charge":"1/8"') for line in lines],
-        lambda lines: [line.replace('"cap":"1/2"', '"cap":"9/2"') for line in lines],
-        lambda lines: [*lines[:7], lines[8], lines[7], *lines[9:]],
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda lines: lines[:5] + lines[6:],
+    lambda lines: [lines[0], *lines[2:]],
+    lambda lines: [line.replace('"charge":"1/7"', '"charge":"1/8"') for line in lines],
+    lambda lines: [line.replace('"cap":"1/2"', '"cap":"9/2"') for line in lines],
+    lambda lines: [*lines[:7], lines[8], lines[7], *lines[9:]],
+])  # fmt: skip
 def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
-    """A line left out, changed or moved breaks the chain."""
     done = auditor(ledger, tmp_path, change)
     assert done.returncode == 1
     assert "AssertionError: broken before" in done.stderr
@@ -133,7 +119,6 @@ def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
 
 
 def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
-    """Made while the ledger is open and its newest events are in the log alone, and restored."""
     ledger = story(Ledger(tmp_path / "ledger.db"))
     assert "VACUUM INTO" in (DOCS.parent / "howto" / "operate-ledger.md").read_text()
     connection = apsw.Connection(str(tmp_path / "ledger.db"))
@@ -151,7 +136,6 @@ def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
 
 
 def test_a_checkpoint_is_one_line(ledger: Ledger, tmp_path: Path):
-    """It reads back as it was, and nothing else is read."""
     product = ledger.checkpoint()
     assert Checkpoint.parse(f" {product}\n") == product
     for text in ("", "neyman-ledger", str(product)[:-1], f"{product} x", f"x {product}"):
@@ -190,14 +174,12 @@ def test_a_restored_backup_is_exposed(tmp_path: Path):
 
 
 def test_another_ledger_is_exposed(tmp_path: Path):
-    """Its id is random, so that the same history elsewhere is another ledger."""
     selection = story(Ledger(tmp_path / "a.db")).checkpoint()
     (problem,) = story(Ledger(tmp_path / "b.db")).verify(selection).problems
     assert "another ledger was put in its place" in problem
 
 
 def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_path: Path):
-    """A stale copy swapped in between two runs is refused by the second, and grants nothing."""
     path, selection = tmp_path / "ledger.db", tmp_path / "elsewhere" / "kept"
     selection.parent.mkdir()
     story(Ledger(path)).close()
@@ -286,7 +268,6 @@ def unzipped(zipped: int, piece: bytes) -> bytes:
 
 
 def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
-    """Even if nothing else was changed; put back, they are as before."""
     copy(ledger_file, tmp_path / "ledger.db")
     confirmed(tmp_path / "ledger.db")
     connection, triggers = naked(tmp_path / "ledger.db")
@@ -299,7 +280,6 @@ def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
 @settings(max_examples=120 * SIZE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_change_of_any_value_is_found(ledger_file: Path, tmp_path_factory, attempts, data):
-    """Any value of any row changed, any row deleted or repeated: with the rules put back, too."""
     attempts(1)
     path = tmp_path_factory.mktemp("changed") / "ledger.db"
     copy(ledger_file, path)
@@ -353,7 +333,6 @@ def changed(value: object) -> st.SearchStrategy:
 
 
 def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
-    """Whichever page is lost: lines are read to the end or refused as damaged, never in circles."""
     path = tmp_path / "ledger.db"
     with Ledger(path) as book:
         book.create(NAME, cap=1, **UNIT)
@@ -376,7 +355,6 @@ def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
 
 
 def test_a_change_of_any_byte_is_found(ledger_file: Path, tmp_path: Path, attempts):
-    """A byte of the file flipped: it is refused or found, or no content was changed by it."""
     path = tmp_path / "ledger.db"
     copy(ledger_file, path)
     file = confirmed(path).read_bytes()
@@ -404,7 +382,6 @@ def test_a_change_of_any_byte_is_found(ledger_file: Path, tmp_path: Path, attemp
 
 
 def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, tmp_path: Path):
-    """Hashes and tables that fit one another say nothing of what was there before."""
     copy(ledger_file, tmp_path / "whole.db")
     with Ledger(confirmed(tmp_path / "whole.db")) as ledger:
         selection = ledger.checkpoint()
@@ -430,7 +407,6 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, t
 
 
 def test_changed_files_are_not_handed_out(ledger_file: Path, tmp_path: Path):
-    """A retry gets the bytes that were published, or none."""
     path = tmp_path / "ledger.db"
     copy(ledger_file, path)
     confirmed(path)

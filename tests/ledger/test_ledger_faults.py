@@ -83,7 +83,6 @@ def race(path: str, cap: str, plans: str) -> object:
 
 @pytest.mark.parametrize("processes", [2, 8, 16])
 def test_racing_processes_never_exceed_the_cap(tmp_path: Path, processes: int, attempts, size: int):
-    """Of some 1,600 units asked in pieces of 8, exactly the 1,000 of the cap are granted."""
     path, each = tmp_path / "ledger.db", 200 * size // processes
     attempts(processes * each)
     said = answer(__file__, "race", path, 1000 * size, json.dumps([["8"] * each] * processes))
@@ -96,7 +95,6 @@ def test_racing_processes_never_exceed_the_cap(tmp_path: Path, processes: int, a
 
 
 def test_racing_charges_of_all_sizes(tmp_path: Path):
-    """What is granted adds up to what the ledger says; what is refused did not fit just then."""
     path, sizes = tmp_path / "ledger.db", ["1/3", "7", "22/7", "0.1", "100"]
     said = answer(
         __file__,
@@ -133,7 +131,6 @@ def creators(path: str) -> object:
 
 
 def test_racing_creators_make_one_ledger(tmp_path: Path):
-    """Whoever is first sets the terms; the same terms succeed, the others are refused."""
     for trial in range(5):
         path = tmp_path / f"{trial}.db"
         said = answer(__file__, "creators", path)
@@ -147,7 +144,6 @@ def test_racing_creators_make_one_ledger(tmp_path: Path):
 
 
 def test_two_threads_share_one_object(tmp_path: Path):
-    """Two threads on one `Ledger` share a cap of 50 and never exceed it."""
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create(NAME, cap=50, **UNIT)
     granted: list[int] = []
@@ -167,7 +163,6 @@ def test_two_threads_share_one_object(tmp_path: Path):
 
 
 def test_the_same_key_finished_by_racing_processes_is_published_once(tmp_path: Path):
-    """Four finish different bytes at once; all are spent, one is published, whole."""
     path = tmp_path / "ledger.db"
     said = answer(__file__, "finishers", path)
     ledger = Ledger(path)
@@ -259,7 +254,6 @@ def kills(folder: str, trials: str) -> object:
 
 
 def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, attempts, size: int):
-    """After 40 kills: ledgers open, what was granted is there, nothing is half finished."""
     attempts(40 * size)
     observation = answer(__file__, "kills", tmp_path, 40 * size)
     # The kills did land in the making, between reserve and finish, and after both.
@@ -284,7 +278,6 @@ def one_request(path: str, go_on: str = "") -> object:
 
 
 def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], Ledger]:
-    """`once`, with a fault put into its system calls."""
     ledger = Ledger(tempfile.mkdtemp(dir=folder) + "/ledger.db")
     ledger.create(NAME, cap=10, **UNIT)
     ledger.close()
@@ -298,7 +291,6 @@ def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], 
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "unlink"])
 def test_killed_at_each_system_call(tmp_path: Path, call: str, attempts):
-    """Killed at the n-th sync, write or removal of a file: as if never, or as if done."""
     states = set()
     for number in (1, 2, 3, 4, 5, 6, 8, 12, 20, 60, 130, 160, 190, 500):
         done, ledger = inject(tmp_path, f"{call}:signal=KILL:when={number}")
@@ -330,7 +322,6 @@ def test_killed_at_each_system_call(tmp_path: Path, call: str, attempts):
     ["fdatasync:error=EIO:when=1", "fdatasync:error=EIO:when=3", "pwrite64:error=ENOSPC:when=1+"],
 )
 def test_a_failing_disk_grants_nothing(tmp_path: Path, fault: str):
-    """Where a sync or a write fails, `reserve` says so in words instead of returning."""
     done, ledger = inject(tmp_path, fault)
     assert done.returncode == 0, done.stderr
     assert "could not be written" in json.loads(done.stdout)
@@ -349,7 +340,6 @@ def full(path: str) -> object:
 
 
 def test_a_full_disk_finishes_nothing(tmp_path: Path):
-    """Where the files do not fit, the entry stays spent, and can be finished later."""
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create(NAME, cap=10, **UNIT)
     ledger.close()
@@ -366,7 +356,6 @@ def test_a_full_disk_finishes_nothing(tmp_path: Path):
 
 
 def test_a_busy_ledger_is_waited_for(tmp_path: Path):
-    """A writer that is done in 0.3 s is waited for; nothing is lost of either."""
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create(NAME, cap=10, **UNIT)
     inside, leaving = threading.Event(), threading.Event()
@@ -398,7 +387,6 @@ def test_a_ledger_that_stays_busy_is_given_up_in_words(tmp_path: Path):
 
 
 def unprivileged(path: str) -> object:
-    """What a user who is not root is told."""
     ledger = Ledger(path)
     if os.geteuid() == 0:
         os.setuid(65534)
@@ -418,7 +406,6 @@ def unprivileged(path: str) -> object:
 
 
 def test_a_ledger_without_permission_is_refused_in_words():
-    """A file that one may only read, one that one may not read, a folder that is closed."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(f"{folder}/ledger.db")
         ledger.create(NAME, cap=10, **UNIT)

@@ -138,14 +138,9 @@ class AgainstFractions(RuleBasedStateMachine):
         entry = call()
         assert entry.id == len(self.entries) + 1
         self.entries[entry.id] = {
-            "dataset": name,
-            "to": to,
-            "part": part,
-            "key": key,
-            "charge": charge,
-            "delta": delta,
+            "dataset": name, "to": to, "part": part, "key": key, "charge": charge, "delta": delta,
             "state": "reserved",
-        }
+        }  # fmt: skip
 
     def left(self, dataset, to, part, what="charge"):
         per, lefts = (ONE if what == "charge" else DELTA), []
@@ -215,7 +210,6 @@ class AgainstFractions(RuleBasedStateMachine):
 
 
 def test_any_history_agrees_with_fractions_and_verifies(place: str, attempts):
-    """No order of calls spends more than a cap, or leaves a chain or a table that does not hold."""
     numbers = itertools.count()
 
     def machine() -> AgainstFractions:

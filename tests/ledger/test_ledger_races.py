@@ -28,7 +28,6 @@ def reserve_all(place: str, worker: int, say: int) -> None:
 
 @pytest.mark.parametrize("processes", [2, 3, 5, 8, 16])
 def test_racing_processes_are_granted_all_and_no_more(place: str, processes: int, attempts):
-    """Thirds of a cap of 20 less a little: 59 are granted, each once, and the chain is whole."""
     attempts(processes + GRANTED)
     with Ledger(place) as ledger:
         ledger.create(NAME, cap=20 * SIZE - Fraction(1, 10), **UNIT)

@@ -37,11 +37,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-):
-    """Reading and writing: a healthy ledger is not accused, and nothing is written."""
-
+def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(ledger, monkeypatch, error):
     def broken(*_: Any, **__: Any) -> Any:
         raise error("a defect of ours")
 
@@ -66,11 +62,7 @@ def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("step", ["_account", "_reserve", "_event_kind", "compare", "contents"])
-def test_an_error_of_our_own_in_the_audit_is_no_problem_of_the_ledger(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception], step: str
-):
-    """It is raised, not listed among what is wrong with the file."""
-
+def test_an_own_error_in_the_audit_is_no_problem_of_the_ledger(ledger, monkeypatch, error, step):
     def broken(*_: Any) -> Any:
         raise error("a defect of ours")
 
@@ -79,9 +71,7 @@ def test_an_error_of_our_own_in_the_audit_is_no_problem_of_the_ledger(
         ledger.verify()
 
 
-def test_the_command_says_that_an_error_is_ours(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_command_says_that_an_error_is_ours(ledger, tmp_path, monkeypatch):
     def broken(*_: Any) -> Any:
         raise TypeError("a defect of ours")
 
@@ -96,7 +86,6 @@ def test_the_command_says_that_an_error_is_ours(
 
 
 def test_rows_of_other_types_are_damage():
-    """Whole numbers of at most 62 bits, texts and bytes, and None only where it may be."""
     assert rows.typed((1, "a", b"x", None), (int, str, bytes, str | None)) == (1, "a", b"x", None)
     for value, kind in (
         (None, int),
@@ -117,7 +106,6 @@ def test_rows_of_other_types_are_damage():
     "text", ["", "1", "1/0", "1/3/5", "a/b", "1e9/1", " 1/2", "1/-2", "9" * 5000 + "/1", "1.5/2"]
 )
 def test_an_amount_that_no_ledger_writes_is_damage(text: str):
-    """Also one that would take for ever to be turned into a number."""
     with pytest.raises(Damage):
         rows.rational(text)
     assert rows.rational("-7/3") == Fraction(-7, 3)
@@ -159,29 +147,16 @@ FIELDS = {
     "account": ["dataset", "parts", "cap", "units", "rows", "currency", "delta_units"],
     "allocation": ["dataset", "to", "of", "cap", "units"],
     "reserve": [
-        "entry",
-        "dataset",
-        "to",
-        "part",
-        "key",
-        "charge",
-        "units",
-        "plan",
-        "mechanisms",
-        "when",
+        "entry", "dataset", "to", "part", "key", "charge", "units", "plan", "mechanisms", "when",
         "delta",
     ],
-    "begin": ["entry"],
-    "finish": ["entry", "published", "files", "digest", "when"],
+    "begin": ["entry"], "finish": ["entry", "published", "files", "digest", "when"],
     "void": ["entry"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "name"), [(k, name) for k in FIELDS for name in FIELDS[k]])
-def test_an_event_with_a_strange_value_is_found_and_ends_no_method_in_a_defect(
-    tmp_path: Path, kind: str, name: str
-):
-    """Its hashes fit: `verify` lists it, and every method answers, or refuses in words."""
+def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_path, kind, name):
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
@@ -230,7 +205,6 @@ def test_a_checkpoint_in_a_folder_that_is_locked_by_others_is_an_error_in_words(
 
 
 def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
-    """Whoever writes an earlier moment later changes nothing; another ledger's is refused."""
     one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))
     for product in (two, one):
         write_checkpoint(tmp_path / "kept", product)
@@ -270,7 +244,6 @@ def test_network_file_systems_are_told_by_the_longest_mount():
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.new"])
 def test_network_file_systems_are_refused(ledger: Ledger, tmp_path: Path, monkeypatch, kind: str):
-    """Neither made nor opened there."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
         f"22 1 8:1 / / rw - ext4 /dev/a rw\n41 22 0:41 / {tmp_path} rw - {kind} x rw\n"
@@ -285,7 +258,6 @@ def test_network_file_systems_are_refused(ledger: Ledger, tmp_path: Path, monkey
 
 
 def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.MonkeyPatch):
-    """Order is the chain's: whatever times are told, states and sums are the same."""
     times = iter(f"{year}-01-01T00:00:00.000+00:00" for year in range(2090, 1970, -1))
     monkeypatch.setattr(chain, "now_utc", lambda: next(times))
     monkeypatch.setattr(validation, "now_utc", lambda: next(times))

@@ -40,7 +40,6 @@ def ledger(postgres: PostgresServer, schema: str) -> Iterator[Ledger]:
 
 @contextmanager
 def raw(server: PostgresServer, schema: str = "public") -> Iterator[psycopg.Connection]:
-    """A session of an intruder, who owns everything."""
     text = f"host={server.folder} user=neyman dbname=postgres options='-c search_path={schema}'"
     with psycopg.connect(text, autocommit=True) as connection:
         yield connection
@@ -50,10 +49,7 @@ def raw(server: PostgresServer, schema: str = "public") -> Iterator[psycopg.Conn
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
-def test_a_server_that_could_forget_is_refused(
-    postgres: PostgresServer, ledger: Ledger, setting: str
-):
-    """Whoever turns fsync off in a running server ends the spending there, not the accounts."""
+def test_a_server_that_could_forget_is_refused(postgres, ledger, setting):
     with raw(postgres) as other:
         try:
             other.execute(f"ALTER SYSTEM SET {setting} = off")
@@ -78,9 +74,7 @@ def wait_until(so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_table_that_is_locked_by_others_is_an_error_in_words_also_to_read(
-    postgres: PostgresServer, ledger: Ledger, schema: str
-):
+def test_a_table_that_others_lock_is_an_error_in_words_also_to_read(postgres, ledger, schema):
     """Whoever owns the tables can lock them; no one waits for that without a limit."""
     with raw(postgres, schema) as other, other.transaction():
         other.execute("LOCK TABLE event, account, entry, purse IN ACCESS EXCLUSIVE MODE")
@@ -97,9 +91,7 @@ def test_a_table_that_is_locked_by_others_is_an_error_in_words_also_to_read(
     assert ledger.account(NAME).entries == 0
 
 
-def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
-    ledger: Ledger, postgres: PostgresServer, schema: str
-):
+def test_a_turn_that_another_session_has_is_waited_for_with_a_limit(ledger, postgres, schema):
     with (
         ledger.turn("a plan", 0.0),
         ledger.turn("another plan", 0.0),
@@ -112,9 +104,7 @@ def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
         pass
 
 
-def test_a_turn_passes_on_to_a_session_that_waits_for_it(
-    ledger: Ledger, postgres: PostgresServer, schema: str
-):
+def test_a_turn_passes_on_to_a_session_that_waits_for_it(ledger, postgres, schema):
     first = ledger.turn("a plan", 0.0)
     first.__enter__()
     passing = threading.Timer(0.2, first.__exit__, (None, None, None))
@@ -125,7 +115,6 @@ def test_a_turn_passes_on_to_a_session_that_waits_for_it(
 
 
 def test_a_standby_is_refused(postgres: PostgresServer, ledger: Ledger, schema: str):
-    """A copy of the ledger answers no one, not even who only looks."""
     reserve(ledger)
     with PostgresServer(copy_of=postgres) as standby:
         copy = Ledger(standby.url(schema))
@@ -147,14 +136,12 @@ def test_a_database_in_another_encoding_is_refused(postgres: PostgresServer):
 
 
 def test_a_server_that_is_not_there(tmp_path):
-    """Said at once, with what was asked and that nothing was written."""
     ledger = Ledger(f"postgresql:///db?host={tmp_path}&user=ann")
     with pytest.raises(LedgerError, match=r"cannot be reached: .*nothing was written"):
         ledger.datasets()
 
 
 def test_a_schema_without_a_ledger(postgres: PostgresServer, schema: str):
-    """None there, something else there: told how to make one, and nothing is touched."""
     ledger = Ledger(postgres.url(schema))
     assert not ledger.exists()
     with pytest.raises(LedgerError, match=rf"no ledger at .* in the schema {schema}: make one"):
@@ -170,7 +157,6 @@ def test_a_schema_without_a_ledger(postgres: PostgresServer, schema: str):
 
 
 def test_a_schema_that_an_administrator_has_made(postgres: PostgresServer, schema: str):
-    """A role that may not make schemas can make its ledger in one that it was given."""
     with raw(postgres) as other:
         other.execute(f"CREATE ROLE {schema} LOGIN")
         other.execute(f"CREATE SCHEMA {schema} AUTHORIZATION {schema}")
@@ -183,7 +169,6 @@ def test_a_schema_that_an_administrator_has_made(postgres: PostgresServer, schem
 
 
 def test_two_schemas_are_two_ledgers(postgres: PostgresServer, schema: str):
-    """Also for one process that uses both in turn."""
     first, second = Ledger(postgres.url(schema)), Ledger(postgres.url(f"{schema}b"))
     for ledger in (first, second):
         ledger.create(NAME, cap=1, **UNIT)
@@ -192,9 +177,7 @@ def test_two_schemas_are_two_ledgers(postgres: PostgresServer, schema: str):
     assert reserve(second).id == 1
 
 
-def test_a_ledger_of_another_format_is_refused(
-    postgres: PostgresServer, ledger: Ledger, schema: str
-):
+def test_a_ledger_of_another_format_is_refused(postgres, ledger, schema):
     with raw(postgres) as other:
         query = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s::regnamespace"
         for (answer,) in other.execute(query, [schema]).fetchall():
@@ -212,7 +195,6 @@ def test_a_ledger_of_another_format_is_refused(
 
 
 def test_a_password_is_used_and_never_printed(postgres: PostgresServer, schema: str, caplog):
-    """In no repr, error, traceback or log, whether it is right or wrong."""
     caplog.set_level(logging.DEBUG)
     secret = "hunter2:/@%"
     with raw(postgres) as other:
@@ -284,10 +266,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("mode", ["origin", "replica"])
-def test_the_database_refuses_tampering(
-    postgres: PostgresServer, ledger: Ledger, schema: str, mode: str
-):
-    """Whatever program writes, and be it as if it only applied a replica's changes."""
+def test_the_database_refuses_tampering(postgres, ledger, schema, mode):
     ledger.finish(reading(ledger, key="k"), FILES)
     reserve(ledger, key="another")
     before = (ledger.datasets(), ledger.entries(NAME), ledger.checkpoint())
@@ -303,30 +282,24 @@ def test_the_database_refuses_tampering(
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("ALTER TABLE purse DROP CONSTRAINT no_more_than_the_cap", "no_more_than_the_cap is miss"),
-        ("ALTER TABLE entry DISABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
-        ("ALTER TABLE entry ENABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
-        ("DROP TRIGGER event_next ON event", "trigger event.event_next is missing"),
-        ("ALTER TABLE publication SET UNLOGGED", "publication is lost in a crash"),
-        ("ALTER TABLE account DISABLE TRIGGER ALL", "references of account"),
-        ("ALTER TABLE purse ALTER spent TYPE numeric", "column purse.spent is not as"),
-        ("ALTER TABLE purse ALTER spent DROP NOT NULL", "column purse.spent is not as"),
-        ("CREATE TABLE mine (a int)", "table mine is none of the ledger's"),
-        ("CREATE RULE r AS ON INSERT TO entry DO INSTEAD NOTHING", "rule entry.r is none"),
-        (
-            "CREATE OR REPLACE FUNCTION settled() RETURNS void LANGUAGE plpgsql AS 'BEGIN END'",
-            "function settled is not as",
-        ),
-        ("DROP INDEX entry_of_key", "index entry_of_key is missing"),
-    ],
-)
-def test_changed_tables_and_rules_are_found(
-    postgres: PostgresServer, ledger: Ledger, schema: str, statement: str, says: str
-):
-    """`verify` compares the catalog with what this version makes, and says what is different."""
+@pytest.mark.parametrize(("statement", "says"), [
+    ("ALTER TABLE purse DROP CONSTRAINT no_more_than_the_cap", "no_more_than_the_cap is miss"),
+    ("ALTER TABLE entry DISABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
+    ("ALTER TABLE entry ENABLE TRIGGER entry_fixed", "trigger entry.entry_fixed is not as"),
+    ("DROP TRIGGER event_next ON event", "trigger event.event_next is missing"),
+    ("ALTER TABLE publication SET UNLOGGED", "publication is lost in a crash"),
+    ("ALTER TABLE account DISABLE TRIGGER ALL", "references of account"),
+    ("ALTER TABLE purse ALTER spent TYPE numeric", "column purse.spent is not as"),
+    ("ALTER TABLE purse ALTER spent DROP NOT NULL", "column purse.spent is not as"),
+    ("CREATE TABLE mine (a int)", "table mine is none of the ledger's"),
+    ("CREATE RULE r AS ON INSERT TO entry DO INSTEAD NOTHING", "rule entry.r is none"),
+    (
+        "CREATE OR REPLACE FUNCTION settled() RETURNS void LANGUAGE plpgsql AS 'BEGIN END'",
+        "function settled is not as",
+    ),
+    ("DROP INDEX entry_of_key", "index entry_of_key is missing"),
+])  # fmt: skip
+def test_changed_tables_and_rules_are_found(postgres, ledger, schema, statement, says):
     reserve(ledger)
     assert ledger.verify().ok
     with raw(postgres, schema) as other:
@@ -339,7 +312,6 @@ def test_changed_tables_and_rules_are_found(
 
 
 def test_a_fork_has_a_session_of_its_own(ledger: Ledger):
-    """A child uses the ledger and ends; the parent's session is as it was."""
     reserve(ledger, key="parent")
     mine = ledger._store._connections.get()
     child = os.fork()
@@ -356,10 +328,7 @@ def test_a_fork_has_a_session_of_its_own(ledger: Ledger):
     assert ledger.account(NAME).entries == 3
 
 
-def test_threads_have_sessions_of_their_own_and_close_them(
-    postgres: PostgresServer, ledger: Ledger
-):
-    """Four threads on one object: all is counted, and no session is left when they have ended."""
+def test_threads_have_sessions_of_their_own_and_close_them(postgres, ledger):
     with raw(postgres) as other:
         count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'neyman'"
         reserve(ledger, key="first")
@@ -378,7 +347,6 @@ def test_threads_have_sessions_of_their_own_and_close_them(
 
 
 def test_an_error_leaves_a_sound_session(ledger: Ledger):
-    """After a refusal, and after an error within a transaction, the same session goes on."""
     reserve(ledger)
     session = ledger._store._connections.get()
     with pytest.raises(LedgerError, match="not registered"):
@@ -404,7 +372,6 @@ def broken_off(ledger: Ledger) -> None:
 
 
 def test_the_mark_of_exact_totals_is_kept_and_compared(ledger: Ledger) -> None:
-    """A marked dataset grants charges with its mark alone, and its events verify."""
     mark = "sha256:" + "0a" * 32
     account = ledger.create("totals@1", cap=100, **UNIT, totals=mark)
     assert (account.totals, account.neighboring) == (mark, UNIT["neighboring"])
@@ -420,37 +387,33 @@ def test_the_mark_of_exact_totals_is_kept_and_compared(ledger: Ledger) -> None:
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
-    ("url", "shown", "parameters"),
-    [
-        ("postgresql://h/db", "postgresql://h/db?schema=neyman", {"host": "h", "dbname": "db"}),
-        (
-            "postgresql://ann:hunter2@h:5433/db?schema=books&sslmode=require",
-            "postgresql://ann@h:5433/db?sslmode=require&schema=books",
-            {"user": "ann", "password": SECRET, "host": "h", "port": "5433", "dbname": "db"}
-            | {"sslmode": "require"},
-        ),
-        (
-            "postgres:///db?host=/run/pg&user=ann&password=hunter2&sslpassword=hunter2",
-            "postgresql:///db?host=/run/pg&user=ann&schema=neyman",
-            {"host": "/run/pg", "user": "ann", "password": SECRET, "sslpassword": SECRET}
-            | {"dbname": "db"},
-        ),
-        (
-            "postgresql://a%40b:hunter2@[::1]:5433/db",
-            "postgresql://a%40b@[::1]:5433/db?schema=neyman",
-            {"user": "a@b", "password": SECRET, "host": "::1", "port": "5433", "dbname": "db"},
-        ),
-        (
-            "postgresql://ann:hunter2@h1:1,h2:2/db?target_session_attrs=read-write",
-            "postgresql://ann@h1:1,h2:2/db?target_session_attrs=read-write&schema=neyman",
-            {"user": "ann", "password": SECRET, "host": "h1,h2", "port": "1,2", "dbname": "db"}
-            | {"target_session_attrs": "read-write"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("url", "shown", "parameters"), [
+    ("postgresql://h/db", "postgresql://h/db?schema=neyman", {"host": "h", "dbname": "db"}),
+    (
+        "postgresql://ann:hunter2@h:5433/db?schema=books&sslmode=require",
+        "postgresql://ann@h:5433/db?sslmode=require&schema=books",
+        {"user": "ann", "password": SECRET, "host": "h", "port": "5433", "dbname": "db"}
+        | {"sslmode": "require"},
+    ),
+    (
+        "postgres:///db?host=/run/pg&user=ann&password=hunter2&sslpassword=hunter2",
+        "postgresql:///db?host=/run/pg&user=ann&schema=neyman",
+        {"host": "/run/pg", "user": "ann", "password": SECRET, "sslpassword": SECRET}
+        | {"dbname": "db"},
+    ),
+    (
+        "postgresql://a%40b:hunter2@[::1]:5433/db",
+        "postgresql://a%40b@[::1]:5433/db?schema=neyman",
+        {"user": "a@b", "password": SECRET, "host": "::1", "port": "5433", "dbname": "db"},
+    ),
+    (
+        "postgresql://ann:hunter2@h1:1,h2:2/db?target_session_attrs=read-write",
+        "postgresql://ann@h1:1,h2:2/db?target_session_attrs=read-write&schema=neyman",
+        {"user": "ann", "password": SECRET, "host": "h1,h2", "port": "1,2", "dbname": "db"}
+        | {"target_session_attrs": "read-write"},
+    ),
+])  # fmt: skip
 def test_urls(url: str, shown: str, parameters: dict[str, str]):
-    """All parts reach libpq, and what may be printed has every part but the secrets."""
     address = Address.read(url)
     assert address.shown == shown
     assert address.parameters == parameters
@@ -460,27 +423,18 @@ def test_urls(url: str, shown: str, parameters: dict[str, str]):
     assert pickle.loads(pickle.dumps(address)) == address
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://ann:hunter2@b@h/db",
-        "postgresql://ann:hunter2/b@h/db",
-        "postgresql://ann:12?hunter2@h/db",
-        "postgresql://ann:12#hunter2@h/db",
-        "postgresql://ann:hunter2%zz@h/db",
-        "postgresql://ann:hunter2@h:port/db",
-        "postgresql://ann:hunter2@h1,h2:port/db",
-        "postgresql://ann:hunter2@[::1/db",
-        "postgresql://ann:hunter2@h/db?hunter2",
-        "postgresql://ann:hunter2@h/db?no_such_parameter=hunter2",
-        "postgresql://ann:hunter2@h/db?schema=Hunter2",
-        "postgresql://ann:hunter2@h/db?schema=pg_hunter2",
-        "postgresql://ann:hunter2@h/db?schema=x%22;hunter2",
-        "postgresql://ann:hunter2\u2100@h/db",
-    ],
-)
+@pytest.mark.parametrize("url", [
+    "postgresql://ann:hunter2@b@h/db", "postgresql://ann:hunter2/b@h/db",
+    "postgresql://ann:12?hunter2@h/db", "postgresql://ann:12#hunter2@h/db",
+    "postgresql://ann:hunter2%zz@h/db", "postgresql://ann:hunter2@h:port/db",
+    "postgresql://ann:hunter2@h1,h2:port/db", "postgresql://ann:hunter2@[::1/db",
+    "postgresql://ann:hunter2@h/db?hunter2",
+    "postgresql://ann:hunter2@h/db?no_such_parameter=hunter2",
+    "postgresql://ann:hunter2@h/db?schema=Hunter2",
+    "postgresql://ann:hunter2@h/db?schema=pg_hunter2",
+    "postgresql://ann:hunter2@h/db?schema=x%22;hunter2", "postgresql://ann:hunter2\u2100@h/db",
+])  # fmt: skip
 def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
-    """An unescaped password ends up in any part of a URL, so that no part is repeated."""
     with pytest.raises(ValueError, match="url") as refusal:
         Address.read(url)
     error: BaseException | None = refusal.value
@@ -494,7 +448,6 @@ def test_what_cannot_be_read_is_refused_without_being_quoted(url: str):
 @settings(max_examples=300)
 @given(st.text("aZ9@:/?#%&=[]+ ,\u00e9\n", max_size=12).map(lambda text: f"ann:{text}hunter2@h/db"))
 def test_no_password_is_printed_whatever_it_is_made_of(rest: str):
-    """Read or refused: neither the address nor the refusal has the password's last letters."""
     try:
         said = repr(Address.read(f"postgresql://{rest}"))
     except ValueError as error:
@@ -503,13 +456,11 @@ def test_no_password_is_printed_whatever_it_is_made_of(rest: str):
 
 
 def test_texts_of_the_server_are_cleaned():
-    """A password in a text of libpq's is hidden, and the text is one line."""
     address = Address.read("postgresql://ann:hunter2@h/db")
     assert address.hide("a\n  b hunter2 c") == "a b *** c"
 
 
 def test_a_missing_driver_names_what_to_install():
-    """Where psycopg is not installed, a path still works and a URL says what is missing."""
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from neyman.ledger import Ledger\n"

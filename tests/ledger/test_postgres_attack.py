@@ -119,7 +119,6 @@ def test_every_function_of_a_ledger_has_a_pinned_search_path(writer: Writer):
 
 @pytest.mark.parametrize("path", ["mine, pg_catalog", "mine", "mine, pg_catalog, pg_temp, rights"])
 def test_a_writer_with_operators_of_their_own_takes_nothing_back(writer: Writer, path: str):
-    """Whatever = means to them, an entry that reads stays spent: a cap of 1 is granted once."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         entry = reading(ledger, 1).id
@@ -150,7 +149,6 @@ def test_a_writer_with_operators_of_their_own_takes_nothing_back(writer: Writer,
 
 @pytest.mark.parametrize("path", ["mine, pg_catalog", "pg_catalog"])
 def test_a_writer_who_shadows_the_tables_changes_nothing(writer: Writer, path: str):
-    """Temporary tables and tables of their own, by the ledger's names, are not looked at."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         reading(ledger, "1/2")
@@ -170,10 +168,7 @@ def test_a_writer_who_shadows_the_tables_changes_nothing(writer: Writer, path: s
     stands(owner, url, Fraction(1, 2))
 
 
-def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(
-    writer: Writer, postgres: PostgresServer
-):
-    """Whoever opens it, until its owner pins the function again, as the message says."""
+def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(writer, postgres):
     owner, url, _ = writer
     with session(postgres.url()) as connection:
         run(connection, "ALTER FUNCTION rights.entry_fixed RESET search_path")
@@ -228,7 +223,6 @@ BLOCKING = [
 
 @pytest.mark.parametrize("strings", ["on", "off"])
 def test_a_writer_cannot_block_the_ledger_with_a_statement(writer: Writer, strings: str):
-    """Also where a backslash means something else to them between quotation marks."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         reserve(ledger, "1/2")
@@ -252,7 +246,6 @@ def test_a_writer_cannot_block_the_ledger_with_a_statement(writer: Writer, strin
 
 
 def test_an_event_comes_with_its_rows_or_not_at_all(writer: Writer):
-    """An event alone, two for one row, and rows for an event before the last are refused."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         first, second = reserve(ledger, "1/4").id, reserve(ledger, "1/4").id
@@ -324,36 +317,11 @@ def account() -> dict[str, Any]:
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY_DIGITS = "<5000 digits>"  # Python does not write so long a number by itself
 ODD = [
-    None,
-    True,
-    1.5,
-    -1,
-    2**63 - 1,
-    10**18,
-    MANY_DIGITS,
-    "",
-    "x",
-    "0",
-    "1/0",
-    "0/1",
-    "-1/2",
-    " ",
-    "9" * 3000 + "/1",
-    "1e999999999",
-    "\x1b[2J",
-    "\n",
-    "a" * 300,
-    "\u00e9",
-    "[" * 5000 + "]" * 5000,
-    '[{"a":' * 480 + "1" + "}]" * 480,
-    "[" + "9" * 5000 + "]",
-    "{}",
-    [],
-    ["x"],
-    {},
-    {"a": "x"},
+    None, True, 1.5, -1, 2**63 - 1, 10**18, MANY_DIGITS, "", "x", "0", "1/0", "0/1", "-1/2", " ",
+    "9" * 3000 + "/1", "1e999999999", "\x1b[2J", "\n", "a" * 300, "\u00e9", "[" * 5000 + "]" * 5000,
+    '[{"a":' * 480 + "1" + "}]" * 480, "[" + "9" * 5000 + "]", "{}", [], ["x"], {}, {"a": "x"},
     {"../a": EMPTY},
-]
+]  # fmt: skip
 
 
 def dumps(answer: Any, **how: Any) -> str:
@@ -456,30 +424,22 @@ def attempt_with(
         run(connection, query, number + 1, entry)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda answer: dumps(answer) + " ",
-        lambda answer: " " + dumps(answer),
-        lambda answer: dumps(answer) + "\n",
-        lambda answer: dumps(answer, separators=(", ", ": ")),
-        lambda answer: dumps(dict(reversed(answer.items())), sort_keys=False),
-        lambda answer: dumps(answer).replace('"entry":', '"entry":9,"entry":'),
-        lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\\u00E9'),
-        lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\u00e9'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\/'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0041'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0000'),
-        lambda answer: dumps(answer).replace('"why":"', '"why":"\\ud800'),
-        lambda answer: dumps(answer).replace('"number":', '"number":0'),
-        lambda answer: dumps(answer).replace('"entry":', '"entry": '),
-        lambda answer: "[" + dumps(answer) + "]",
-        lambda answer: "null",
-        lambda answer: "",
-    ],
-)
+@pytest.mark.parametrize("write", [
+    lambda answer: dumps(answer) + " ", lambda answer: " " + dumps(answer),
+    lambda answer: dumps(answer) + "\n", lambda answer: dumps(answer, separators=(", ", ": ")),
+    lambda answer: dumps(dict(reversed(answer.items())), sort_keys=False),
+    lambda answer: dumps(answer).replace('"entry":', '"entry":9,"entry":'),
+    lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\\u00E9'),
+    lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\u00e9'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\/'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0041'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0000'),
+    lambda answer: dumps(answer).replace('"why":"', '"why":"\\ud800'),
+    lambda answer: dumps(answer).replace('"number":', '"number":0'),
+    lambda answer: dumps(answer).replace('"entry":', '"entry": '),
+    lambda answer: "[" + dumps(answer) + "]", lambda answer: "null", lambda answer: "",
+])  # fmt: skip
 def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: Writer, write: Any):
-    """Blanks, order, repeated fields and escapes: an auditor's program could read it otherwise."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         entry = reserve(ledger, "1/2").id
@@ -508,7 +468,6 @@ def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: 
 
 
 def test_a_transaction_that_saw_an_older_moment_deletes_no_published_file(writer: Writer):
-    """A snapshot from before the release still has its entry reading: it may not write."""
     owner, url, plain = writer
     with Ledger(url) as ledger, session(plain) as old, session(plain) as idle:
         entry = reading(ledger, "1/2", "k")
@@ -532,7 +491,6 @@ def test_a_transaction_that_saw_an_older_moment_deletes_no_published_file(writer
 
 
 def test_pieces_wait_for_a_release_that_is_being_written(writer: Writer):
-    """A piece inserted while the release commits is refused, and not stored beside it."""
     owner, url, plain = writer
     problems: list[str] = []
     with Ledger(url) as ledger:
@@ -561,21 +519,12 @@ def test_pieces_wait_for_a_release_that_is_being_written(writer: Writer):
     stands(owner, url, Fraction(1, 2))
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [],
-        [("x", "b", 0)],
-        [("x", "a", 0), ("x", "b", 0)],
-        [("x", "a", 1)],
-        [("x", "a", 0), ("x", "a", 2)],
-        [("x", "a", 0), ("y", "a", 0)],
-        [("y", "a", 0)],
-        [("x", "a", -1), ("x", "a", 0)],
-    ],
-)
+@pytest.mark.parametrize("pieces", [
+    [], [("x", "b", 0)], [("x", "a", 0), ("x", "b", 0)], [("x", "a", 1)],
+    [("x", "a", 0), ("x", "a", 2)], [("x", "a", 0), ("y", "a", 0)], [("y", "a", 0)],
+    [("x", "a", -1), ("x", "a", 0)],
+])  # fmt: skip
 def test_a_release_has_its_files_and_no_others(writer: Writer, pieces: list[Any]):
-    """A file that is missing, named otherwise, incomplete, or another attempt's is refused."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         entry = reading(ledger, "1/2").id
@@ -585,7 +534,6 @@ def test_a_release_has_its_files_and_no_others(writer: Writer, pieces: list[Any]
 
 
 def test_files_that_are_not_what_their_release_says_are_named_and_block_nothing(writer: Writer):
-    """The database cannot unzip, so `verify` is what finds these. The ledger goes on."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
         entry = reading(ledger, "1/2", "k").id
@@ -604,7 +552,6 @@ def test_files_that_are_not_what_their_release_says_are_named_and_block_nothing(
 
 
 def test_a_transaction_that_a_writer_leaves_open_delays_and_blocks_nothing(writer: Writer):
-    """Others are told within their time; once it ends, nothing of it is left."""
     owner, url, plain = writer
     for statement, waits in (
         ("LOCK TABLE rights.turn IN EXCLUSIVE MODE", True),
@@ -624,7 +571,6 @@ def test_a_transaction_that_a_writer_leaves_open_delays_and_blocks_nothing(write
 
 
 def test_who_may_only_read_cannot_keep_a_writer_waiting(writer: Writer, postgres: PostgresServer):
-    """Locks that SELECT permits, and a transaction that stays open, hold up nobody."""
     owner, url, _ = writer
     with session(postgres.url()) as connection:
         run(connection, "CREATE ROLE auditor LOGIN")

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -31,7 +30,6 @@ from random_laws import is_small
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """A server that tests may stop and kill."""
     need("postgresql")
     with PostgresServer() as server:
         yield server
@@ -116,10 +114,7 @@ def let_answers_go(server: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "immediate"])
-def test_a_commit_whose_answer_was_lost_with_the_server_is_found(
-    server: PostgresServer, ledger: Ledger, how: str
-):
-    """Done, but not answered when the server died: after its restart `reserve` returns, once."""
+def test_a_commit_whose_answer_was_lost_with_the_server_is_found(server, ledger, how):
     reserve(ledger, key="before")
     hold_answers(server)
     doing = Doing(lambda: reserve(ledger, key="k"))
@@ -136,10 +131,7 @@ def test_a_commit_whose_answer_was_lost_with_the_server_is_found(
     assert ledger.verify().ok
 
 
-def test_a_session_that_was_ended_in_its_commit_is_looked_up(
-    server: PostgresServer, ledger: Ledger
-):
-    """The server lives on: the new session finds what the old one has done, for each kind of it."""
+def test_a_session_that_was_ended_in_its_commit_is_looked_up(server, ledger):
     first = reserve(ledger, key="first")
     for call, state in (
         (lambda: reserve(ledger, key="second"), "reserved"),
@@ -161,7 +153,6 @@ def test_a_session_that_was_ended_in_its_commit_is_looked_up(
 
 
 def test_a_server_that_stays_away_leaves_it_open_and_says_so(server: PostgresServer):
-    """Nothing is guessed: it may have been charged, and here it was."""
     ledger = Ledger(server.url("books"), wait=0.5)
     ledger.create(NAME, cap=100, **UNIT)
     hold_answers(server)
@@ -179,10 +170,7 @@ def test_a_server_that_stays_away_leaves_it_open_and_says_so(server: PostgresSer
         reserve(ledger)
 
 
-def test_an_error_after_the_commit_is_not_taken_for_a_refusal(
-    server: PostgresServer, ledger: Ledger
-):
-    """Where the disk fills up just after the commit, it is said that it may have been charged."""
+def test_an_error_after_the_commit_is_not_taken_for_a_refusal(server, ledger):
     reserve(ledger, key="first")
     hasty = Ledger(server.url("books"), wait=0.3)
     with raw(server) as other:
@@ -204,10 +192,7 @@ def test_an_error_after_the_commit_is_not_taken_for_a_refusal(
 
 
 @pytest.mark.parametrize("how", ["kill", "immediate", "fast"])
-def test_a_reservation_that_waits_its_turn_when_the_server_dies_is_not_charged(
-    server: PostgresServer, ledger: Ledger, how: str
-):
-    """It is looked up after the restart, is not there, cannot come later, and that is said."""
+def test_a_reservation_that_waits_its_turn_when_the_server_dies_is_not_charged(server, ledger, how):
     reserve(ledger, key="before")
     with suppress(psycopg.OperationalError), raw(server) as other:
         other.execute("BEGIN; LOCK TABLE books.turn IN EXCLUSIVE MODE")
@@ -223,10 +208,7 @@ def test_a_reservation_that_waits_its_turn_when_the_server_dies_is_not_charged(
     assert reserve(ledger).id == 2
 
 
-def test_a_transaction_that_is_open_when_the_server_dies_leaves_nothing(
-    server: PostgresServer, ledger: Ledger
-):
-    """Statements were sent, the commit was not: nothing of it is there, and it is said."""
+def test_a_transaction_that_is_open_when_the_server_dies_leaves_nothing(server, ledger):
     for stop in (server.kill, lambda: server.stop("immediate")):
         with pytest.raises(LedgerError, match="before anything was written: try again"):
             half(ledger, stop)
@@ -249,10 +231,7 @@ def half(ledger: Ledger, stop: Callable[[], None]) -> None:
         write.db.rows("SELECT 1")
 
 
-def test_files_that_were_being_stored_when_the_server_died_do_not_count(
-    server: PostgresServer, ledger: Ledger, tmp_path: Path
-):
-    """The entry is still reading, nothing is published, and the same files can be stored anew."""
+def test_files_that_were_being_stored_when_the_server_died_do_not_count(server, ledger, tmp_path):
     entry = reserve(ledger)
     ledger.begin(entry.id)
     (tmp_path / "big").write_bytes(random.Random(1).randbytes(40 << 20))
@@ -279,7 +258,6 @@ def test_files_that_were_being_stored_when_the_server_died_do_not_count(
 
 
 def test_what_was_granted_outlives_a_kill_at_once(server: PostgresServer, ledger: Ledger):
-    """Killed as soon as each call returned, with a server that by itself writes its log late."""
     server.stop("fast")
     server.start("wal_writer_delay=10s")
     entry = reserve(ledger)
@@ -359,7 +337,6 @@ def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer, att
 
 
 def test_a_client_that_is_killed_lets_go(ledger: Ledger):
-    """Killed while it alone may write: what it had not committed is gone, the others go on."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -379,7 +356,6 @@ def test_a_client_that_is_killed_lets_go(ledger: Ledger):
 
 
 def test_a_ledger_that_stays_busy_is_given_up_in_words(server: PostgresServer, ledger: Ledger):
-    """Both ways to write wait for so long, and write nothing; who only looks does not wait."""
     hasty = Ledger(server.url("books"), wait=0.2)
     with raw(server) as other:
         other.execute("BEGIN; LOCK TABLE books.turn IN EXCLUSIVE MODE")
@@ -397,7 +373,6 @@ def test_a_ledger_that_stays_busy_is_given_up_in_words(server: PostgresServer, l
 
 
 def test_a_full_disk_finishes_nothing(server: PostgresServer, ledger: Ledger):
-    """Where the files do not fit, the entry stays reading and spent, and can be finished later."""
     entry = reserve(ledger)
     ledger.begin(entry.id)
     server.stop("fast")
@@ -415,7 +390,6 @@ def test_a_full_disk_finishes_nothing(server: PostgresServer, ledger: Ledger):
 
 
 def reserve_all(ledger: Ledger, worker: int) -> int:
-    """How many were granted before there was nothing left."""
     number = 0
     while True:
         try:
@@ -428,7 +402,6 @@ def reserve_all(ledger: Ledger, worker: int) -> int:
 
 
 def test_racing_processes_and_a_dying_server_never_exceed_the_cap(server: PostgresServer):
-    """Eight processes for a cap of 40, the server killed among them: 40 are charged, none twice."""
     url = server.url("books")
     with Ledger(url) as ledger:
         ledger.create(NAME, cap=40, **UNIT)

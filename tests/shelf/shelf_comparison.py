@@ -77,17 +77,11 @@ def plan_of(table: Table, by: tuple[str, ...]) -> ny.Plan:
     unit: dict[str, Any] = {"protects": "person", "neighboring": "add-remove"}
     unit |= {"id": table.unit, "rows": table.rows} if table.unit else {}
     document = {
-        "schema": 2,
-        "name": "shelf",
-        "dataset": "shelf@1",
-        "table": "shelf",
-        "most_rows": len(table.frame()),
-        "unit": unit,
-        "columns": columns,
+        "schema": 2, "name": "shelf", "dataset": "shelf@1", "table": "shelf",
+        "most_rows": len(table.frame()), "unit": unit, "columns": columns,
         "derive": {name: {"expression": pair[0]} for name, pair in table.derived.items()},
-        "budget": {"zcdp": RHO},
-        "query": queries,
-    }
+        "budget": {"zcdp": RHO}, "query": queries,
+    }  # fmt: skip
     return ny.Plan.from_dict(document)
 
 
@@ -114,8 +108,6 @@ def _edges(table: Table, name: str) -> list[Fraction]:
 
 
 class Place:
-    """Where one test keeps a table in every form."""
-
     def __init__(self, folder: Path, server: Callable[[], PostgresServer]) -> None:
         self.folder, self.server = folder, server
 
@@ -135,7 +127,6 @@ class Place:
         return str(path)
 
     def pandas(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Dates become times, as in most frames."""
         days = {n: pd.to_datetime(frame[n]) for n in frame if self._is_date(frame, n)}
         return frame.assign(**days)
 
@@ -166,12 +157,10 @@ class Place:
     def postgresql(self, frame: pd.DataFrame) -> str:
         table = self.arrow(frame)
         names = {
-            pa.types.is_integer: "bigint",
-            pa.types.is_floating: "double precision",
-            pa.types.is_boolean: "boolean",
-            pa.types.is_date: "date",
+            pa.types.is_integer: "bigint", pa.types.is_floating: "double precision",
+            pa.types.is_boolean: "boolean", pa.types.is_date: "date",
             pa.types.is_timestamp: "timestamptz",
-        }
+        }  # fmt: skip
         kinds = [
             next((name for is_kind, name in names.items() if is_kind(one.type)), "text")
             for one in table.schema
@@ -244,13 +233,11 @@ def _wanted(table: Table, query: Mapping[str, Any]) -> str:
     return {
         "count": "[count(*)]",
         "units": f'[count(DISTINCT "{table.unit}")]' if table.unit else "[count(*)]",
-        "distinct": f"[count(DISTINCT {x})]",
-        "sum": f"[coalesce(sum({x}), 0)]",
-        "mean": f"[avg({x})]",
-        "variance": f"[var_pop({x})]",
+        "distinct": f"[count(DISTINCT {x})]", "sum": f"[coalesce(sum({x}), 0)]",
+        "mean": f"[avg({x})]", "variance": f"[var_pop({x})]",
         "standard_deviation": f"[stddev_pop({x})]",
         "ratio": f"[[sum({x}), sum({_sql(table, query.get('over', 'x'))})]]",
-    }[measure]
+    }[measure]  # fmt: skip
 
 
 def _answers(

@@ -144,8 +144,6 @@ def release_copied(root: Path) -> None:
 
 
 class Earlier:
-    """The files of an earlier run."""
-
     def __iter__(self):
         return iter(("receipt.json", "tables/all.csv"))
 
@@ -181,24 +179,12 @@ def trained(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("work", "renames"),
-    [
-        (replaced, 1),
-        (new_folders, 0),
-        (checkpoint_written, 2),
-        (training_saved, 1),
-        (key_created, 0),
-        (release_published, 1),
-        (release_copied, 1),
-        (ledger_created, 1),
-        (ledger_moved, 2),
-        (trained, 4),
-    ],
-)
-def test_content_is_durable_before_its_name_and_the_name_at_the_end(
-    work: Callable[[Path], None], renames: int, disk: Disk
-):
+@pytest.mark.parametrize(("work", "renames"), [
+    (replaced, 1), (new_folders, 0), (checkpoint_written, 2), (training_saved, 1),
+    (key_created, 0), (release_published, 1), (release_copied, 1), (ledger_created, 1),
+    (ledger_moved, 2), (trained, 4),
+])  # fmt: skip
+def test_content_is_durable_before_its_name_and_the_name_at_the_end(work, renames, disk):
     handles = len(os.listdir("/dev/fd"))
     work(disk.root)
     disk.check(disk.root)
@@ -226,7 +212,6 @@ def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words
 
 
 def test_files_appear_together_and_a_second_set_takes_the_place_of_the_first(tmp_path):
-    """What is written is in no visible folder until it is published, and `replace` leaves none."""
     out = tmp_path / "out"
     with staging(out) as stage:
         stage.write("tables/a.csv", b"1")

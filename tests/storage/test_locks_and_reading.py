@@ -40,7 +40,6 @@ def no_handle_left() -> Iterator[None]:
 
 @contextmanager
 def soon(work: Callable[[], None]) -> Iterator[None]:
-    """Do something in a thread a little later."""
     timer = threading.Timer(0.1, work)
     timer.start()
     yield

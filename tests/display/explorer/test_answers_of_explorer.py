@@ -66,15 +66,9 @@ at = ["state", "county"]
 share = "3/4"
 """
 QUICK = {
-    "about": "mechanism",
-    "kind": "discrete",
-    "sigma": 2,
-    "steps": 10,
-    "ask": "risk",
-    "level": 0.05,
-    "prior": 0.5,
-    "delta": 1e-6,
-}
+    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "risk", "level": 0.05,
+    "prior": 0.5, "delta": 1e-6,
+}  # fmt: skip
 SAMPLED = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
 
 
@@ -84,7 +78,6 @@ def fresh_of(curve):
 
 
 def summary_of(curve):
-    """The nearest Gaussian curve, on a copy."""
     return fresh_of(curve).nearest_gaussian()
 
 
@@ -128,11 +121,9 @@ def ask(explorer, method, path, body=None, **headers):
 def post(explorer, cookie, content, **headers):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     given = {
-        "Cookie": cookie,
-        "Origin": f"http://127.0.0.1:{explorer.port}",
-        "Content_Type": "application/json",
-        **headers,
-    }
+        "Cookie": cookie, "Origin": f"http://127.0.0.1:{explorer.port}",
+        "Content_Type": "application/json", **headers,
+    }  # fmt: skip
     return ask(explorer, "POST", "/answer", body, **given)
 
 
@@ -312,7 +303,6 @@ def test_an_outdated_question_is_not_worked_on():
 
 
 def test_a_port_in_use_is_told_or_passed_over():
-    """A port that was named must be free; without a name the next free one is taken."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -388,7 +378,6 @@ def test_answers_are_those_of_the_library(plan_file):
 
 
 def test_a_plan_at_its_own_budget_shows_the_limit_that_was_chosen():
-    """Epsilon is 3, not 3.0000003; with less noise it is above."""
     budget = {"budget": {"epsilon": 3, "delta": Decimal("1e-6")}}
     plan = Plan.from_dict(tomllib.loads(PLAN, parse_float=Decimal) | budget)
     desk = PlanDesk(Opened("plan.toml", plan=plan))
@@ -408,7 +397,6 @@ def test_a_plan_at_its_own_budget_shows_the_limit_that_was_chosen():
 
 
 def toml_of(desk, asked):
-    """The plan of the screen, read again."""
     return tomllib.loads(desk.answer(asked | {"ask": "tables"}).toml, parse_float=Decimal)
 
 
@@ -426,12 +414,9 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
         shown = desk.answer(asked | {"ask": "tables"}).rows
         for mine, before, row in zip(errors(moved), margins, shown, strict=True):
             assert row == [
-                f"{mine.query} by {mine.level}",
-                words.number(mine.cells),
-                f"±\u00a0{words.number(mine.half_width)}",
-                before,
-                words.number(mine.gap),
-            ]
+                f"{mine.query} by {mine.level}", words.number(mine.cells),
+                f"±\u00a0{words.number(mine.half_width)}", before, words.number(mine.gap),
+            ]  # fmt: skip
         risk = desk.answer(asked | {"ask": "risk"})
         levels = [level for level, _ in risk.before]
         before = [bound.upper for bound in own.mechanism().tradeoff().powers(levels)]
@@ -553,11 +538,9 @@ def test_a_receipt_is_checked_and_an_edited_one_fails_in_words(release, tmp_path
 
 def neyman(*args):
     return subprocess.Popen(
-        [sys.executable, "-m", "neyman", "explore", *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-m", "neyman", "explore", *map(str, args)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def test_the_command_prints_its_address_and_ends_when_told(plan_file):
@@ -588,9 +571,6 @@ def test_the_command_prints_its_address_and_ends_when_told(plan_file):
     [(None, "cannot be read"), ("{}", "neither a plan"), ("[[[", "neither a plan")],
 )
 def test_a_file_that_is_neither_is_refused(tmp_path, content, said):
-    """A file that is not there, or is not a plan and no receipt, ends the command with a
-    message.
-    """
     path = tmp_path / "receipt.json"
     if content is not None:
         path.write_text(content)
@@ -615,7 +595,10 @@ share = "1/2"
 )
 
 
-def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
+@pytest.mark.parametrize(
+    "more", [{}, {"weights": [100, 300, 600]}, {"weights": [800, 100, 100], "rho": 0.25}]
+)
+def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(more, tmp_path):
     file = tmp_path / "plan.toml"
     file.write_text(BOUNDED)
     desk = PlanDesk(opened_from(str(file)))
@@ -623,17 +606,16 @@ def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
     assert opening is not None
     assert opening.queries == ["race", "place", "pay"]
     about = {"about": "plan", "level": 0.05, "prior": 0.5, "delta": 1e-6}
-    for more in ({}, {"weights": [100, 300, 600]}, {"weights": [800, 100, 100], "rho": 0.25}):
-        for ask in ("risk", "closer", "profile", "scenarios", "attacks"):
-            assert desk.answer(about | {"ask": ask} | more)
-        shown = desk.answer(about | {"ask": "tables"} | more)
-        assert "largest candidates" in shown.note
-        written = Plan.from_dict(tomllib.loads(shown.toml, parse_float=Decimal))
-        scale = 4 if "rho" in more else desk.opened.plan.scale
-        assert len(shown.rows) == len(errors(written))
-        assert sum(query.share for query in written.queries) == 1
-        assert written.scale == scale
-        margins = [
-            row[2] for row in PlanDesk(Opened(plan=written)).answer(about | {"ask": "tables"}).rows
-        ]
-        assert [row[2] for row in shown.rows] == margins
+    for ask in ("risk", "closer", "profile", "scenarios", "attacks"):
+        assert desk.answer(about | {"ask": ask} | more)
+    shown = desk.answer(about | {"ask": "tables"} | more)
+    assert "largest candidates" in shown.note
+    written = Plan.from_dict(tomllib.loads(shown.toml, parse_float=Decimal))
+    scale = 4 if "rho" in more else desk.opened.plan.scale
+    assert len(shown.rows) == len(errors(written))
+    assert sum(query.share for query in written.queries) == 1
+    assert written.scale == scale
+    margins = [
+        row[2] for row in PlanDesk(Opened(plan=written)).answer(about | {"ask": "tables"}).rows
+    ]
+    assert [row[2] for row in shown.rows] == margins

@@ -25,17 +25,14 @@ matplotlib.use("agg")
 MU = 0.5
 NOISE = ny.Gaussian(2)
 SEVERAL = {
-    "Gaussian": ny.Gaussian(1),
-    "Laplace": ny.Laplace(1),
-    "a pair": ny.approximate(1, 0.05),
+    "Gaussian": ny.Gaussian(1), "Laplace": ny.Laplace(1), "a pair": ny.approximate(1, 0.05),
     "GDP .3": ny.gdp(0.3),
-}
+}  # fmt: skip
 ALL = (plots.tradeoff, plots.power, plots.profile, plots.posterior, plots.composition)
 
 
 @pytest.fixture(autouse=True)
 def closed():
-    """No figure outlives its test."""
     plt.close("all")  # of a test of another file
     yield
     plt.close("all")
@@ -49,7 +46,6 @@ def plan(tmp_path_factory):
 
 
 def picture(axes):
-    """Points of the first line."""
     x, y = axes.lines[0].get_data()
     return np.asarray(x, float), np.asarray(y, float)
 
@@ -159,23 +155,20 @@ def test_colors_stay_apart_and_names_can_be_read():
         assert 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05) >= 4.5
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda: plots.tradeoff(1), "of = 1 must be a mechanism"),
-        (lambda: plots.tradeoff([]), "of has 0 curves"),
-        (lambda: plots.power([NOISE] * 8), "of has 8 curves"),
-        (lambda: plots.power(NOISE, least=0), "least = 0"),
-        (lambda: plots.profile(NOISE, least=1), "least = 1"),
-        (lambda: plots.profile(ny.total_variation(0.3)), "no epsilon"),
-        (lambda: plots.posterior(NOISE, level=0), "level = 0"),
-        (lambda: plots.composition(NOISE, most=1), "most = 1"),
-        (lambda: plots.composition(NOISE, delta=1.5), "delta = 1.5"),
-        (lambda: plots.budget(ny.gdp(1)), "plan or a mechanism"),
-        (lambda: plots.budget(ny.NonPrivate()), "zCDP"),
-        (lambda: plots.budget(ny.Mechanism.nothing()), "only a finite rho"),
-    ],
-)
+@pytest.mark.parametrize(("ask", "said"), [
+    (lambda: plots.tradeoff(1), "of = 1 must be a mechanism"),
+    (lambda: plots.tradeoff([]), "of has 0 curves"),
+    (lambda: plots.power([NOISE] * 8), "of has 8 curves"),
+    (lambda: plots.power(NOISE, least=0), "least = 0"),
+    (lambda: plots.profile(NOISE, least=1), "least = 1"),
+    (lambda: plots.profile(ny.total_variation(0.3)), "no epsilon"),
+    (lambda: plots.posterior(NOISE, level=0), "level = 0"),
+    (lambda: plots.composition(NOISE, most=1), "most = 1"),
+    (lambda: plots.composition(NOISE, delta=1.5), "delta = 1.5"),
+    (lambda: plots.budget(ny.gdp(1)), "plan or a mechanism"),
+    (lambda: plots.budget(ny.NonPrivate()), "zCDP"),
+    (lambda: plots.budget(ny.Mechanism.nothing()), "only a finite rho"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_refused_by_name(ask, said):
     with pytest.raises((TypeError, ValueError), match=said):
         ask()
@@ -207,7 +200,6 @@ def words(root):
 
 
 def test_ticks_are_round_numbers_or_powers_of_ten():
-    """Steps of 1, 2 or 5; powers on a logarithmic axis; what was given, as it was given."""
     assert [t for _, t in Axis(0, 1).marks()] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     assert [v for v, _ in Axis(0, 10_000).marks()] == [0, 2000, 4000, 6000, 8000, 10_000]
     assert [t for _, t in Axis(10, 10_000, log=True).marks()] == ["10", "100", "1000", "10000"]
@@ -240,16 +232,13 @@ def test_names_stay_within_the_picture():
 
 def test_words_are_escaped_and_nothing_is_loaded():
     text = chart(
-        Axis(0, 1),
-        Axis(0, 1),
+        Axis(0, 1), Axis(0, 1),
         [
-            Line([(0, 0), (1, 1)], "<b>&"),
-            Note(0.5, 0.5, "a\nb", dot=True),
+            Line([(0, 0), (1, 1)], "<b>&"), Note(0.5, 0.5, "a\nb", dot=True),
             Area([(0, 0), (1, 0), (1, 1)]),
         ],
-        title="<script>",
-        heading="h",
-    )
+        title="<script>", heading="h",
+    )  # fmt: skip
     assert "<b>" not in text
     assert "<script" not in text
     assert not re.findall(r'(?:href|src|url)="?(?!#)', text.replace("url(#frame)", ""))

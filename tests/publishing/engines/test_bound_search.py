@@ -55,7 +55,6 @@ def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-on
 
 
 def people(rows) -> pa.Table:
-    """Rows of (id, sex, pay)."""
     columns = list(zip(*rows, strict=True)) or [[], [], []]
     kinds = (pa.int64(), pa.string(), pa.int64())
     return pa.table(
@@ -103,7 +102,6 @@ def test_each_value_is_in_the_cell_of_the_least_candidate_that_holds_it(signed):
 @settings(max_examples=100)
 @given(st.lists(st.integers(-(10**9), 10**9), min_size=13, max_size=13), st.booleans())
 def test_every_noisy_histogram_leads_to_a_candidate(counts, signed):
-    """Negative counts too; the next smaller candidate leaves too much outside."""
     search = ClipSearch("h", Fraction(1, 10), Fraction(1, 100), signed, 6)
     counts = counts if signed else counts[:7]
     _, high = chosen_clip(search, counts, Fraction(50))
@@ -244,7 +242,6 @@ def counted(plan, rows):
 
 
 def law(sigma_squared, reach):
-    """Rounded normal noise on -reach, ..., reach."""
     edges = (np.arange(-reach, reach + 2) - 0.5) / float(sigma_squared) ** 0.5
     return np.diff(ndtr(edges))
 
@@ -327,7 +324,6 @@ def test_a_release_has_its_bounds_and_verifies_and_a_changed_bound_fails(rows, t
     "rows", [[], [(None, "f", 5)] * 3, [(1, None, 2**62), (1, "f", -(2**63)), (2, "f", None)]]
 )
 def test_no_data_raise(rows, tmp_path):
-    """No rows, no values, no ids, and values beyond every candidate; the bounds are candidates."""
     release = released(tmp_path, a_plan("discover-signed", "discover"), people(rows))
     assert [part.bounds for part in release.receipt.clips] == ["rows", "sum", "mean"]
     plan = a_plan("discover-signed", "discover")
@@ -351,7 +347,6 @@ def test_a_plan_with_bounds_to_discover_reads_back_with_the_same_hash():
 
 
 def test_a_search_is_explained_beside_a_declared_total():
-    """A declared total has no noise, and the notes on a search of the same plan leave it out."""
     total, pay = ny.query.count(name="n", public={"all": 100}), ny.query.sum("pay", clip="discover")
     unit = ny.Unit("person", neighboring="replace-one", rows=1)
     terms = {"name": "a", "dataset": "a@1", "table": "t", "noise": "rounded-gaussian"}
@@ -370,27 +365,21 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"queries": [ny.query.variance("pay", clip="discover")]}, "is for a sum or a mean"),
-        ({"queries": [ny.query.sum("pay", clip="find")]}, "must be .*'discover'"),
-        (
-            {"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]},
-            "is for clip = 'discover'",
-        ),
-        ({"queries": [ny.query.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
-        ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
-        ({"consistency": "least-squares"}, "leave that out"),
-        ({"unit": {"protects": "p", "neighboring": "replace-one", "rows": "discover"}}, "unit.id"),
-        ({"unit": ny.Unit("p", neighboring="replace-one", rows_share="1/2")}, "rows = 'discover'"),
-        (
-            {"queries": [ny.query.count(name="sum-clip"), ny.query.sum("pay", clip="discover")]},
-            "differ in",
-        ),
-        ({"queries": [ny.query.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
-    ],
-)
+@pytest.mark.parametrize(("more", "says"), [
+    ({"queries": [ny.query.variance("pay", clip="discover")]}, "is for a sum or a mean"),
+    ({"queries": [ny.query.sum("pay", clip="find")]}, "must be .*'discover'"),
+    ({"queries": [ny.query.sum("pay", clip=(0, 1), clip_share="1/2")]}, "is for clip = 'discover'"),
+    ({"queries": [ny.query.sum("pay", clip="discover", clip_above=2)]}, "must be below 1"),
+    ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
+    ({"consistency": "least-squares"}, "leave that out"),
+    ({"unit": {"protects": "p", "neighboring": "replace-one", "rows": "discover"}}, "unit.id"),
+    ({"unit": ny.Unit("p", neighboring="replace-one", rows_share="1/2")}, "rows = 'discover'"),
+    (
+        {"queries": [ny.query.count(name="sum-clip"), ny.query.sum("pay", clip="discover")]},
+        "differ in",
+    ),
+    ({"queries": [ny.query.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
+])  # fmt: skip
 def test_what_does_not_go_with_a_search_is_refused_by_name(more, says):
     assert Plan(**GOOD).queries
     with pytest.raises(PlanError, match=says):

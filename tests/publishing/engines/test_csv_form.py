@@ -73,19 +73,16 @@ def test_a_plan_with_a_source_is_another_plan_and_is_read_back_as_it_is():
     assert len(hashes) == 4
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ({"delimiter": ":"}, "source.delimiter = ':': must be ',', ';', '\\t' (a tab) or '|'"),
-        ({"delimiter": ";;"}, "source.delimiter = ';;'"),
-        ({"delimiter": '"'}, "source.delimiter"),
-        ({"encoding": "utf-16"}, "source.encoding = 'utf-16'"),
-        ({"encoding": "latin1"}, "did you mean 'latin-1'"),
-        ({"compression": "zip"}, "did you mean 'gzip'"),
-        ({"quote": "'"}, "there is no field 'quote'; there are 'delimiter'"),
-        ("latin-1", "source = 'latin-1': must be a [source] section"),
-    ],
-)
+@pytest.mark.parametrize(("source", "said"), [
+    ({"delimiter": ":"}, "source.delimiter = ':': must be ',', ';', '\\t' (a tab) or '|'"),
+    ({"delimiter": ";;"}, "source.delimiter = ';;'"),
+    ({"delimiter": '"'}, "source.delimiter"),
+    ({"encoding": "utf-16"}, "source.encoding = 'utf-16'"),
+    ({"encoding": "latin1"}, "did you mean 'latin-1'"),
+    ({"compression": "zip"}, "did you mean 'gzip'"),
+    ({"quote": "'"}, "there is no field 'quote'; there are 'delimiter'"),
+    ("latin-1", "source = 'latin-1': must be a [source] section"),
+])  # fmt: skip
 def test_a_source_that_cannot_be_read_line_by_line_is_refused_with_what_can(source, said):
     with pytest.raises(PlanError) as caught:
         Plan.from_dict({**a_plan().canonical(), "source": source})
@@ -97,7 +94,6 @@ def test_a_source_that_cannot_be_read_line_by_line_is_refused_with_what_can(sour
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_an_encoding_has_line_ends_delimiters_and_quotes_as_single_bytes_and_nowhere_else(encoding):
-    """Each byte below 128 is its ASCII character; no other character has such a byte."""
     assert bytes(range(128)).decode(encoding) == "".join(map(chr, range(128)))
     for code in range(128, 0x110000 if encoding == "utf-8" else 0x10000):
         try:
@@ -147,7 +143,6 @@ def test_the_names_of_columns_are_decoded_too(tmp_path):
 @settings(max_examples=examples(200))
 @given(st.lists(LINES, max_size=8), st.sampled_from(DELIMITERS), st.integers(1, 3))
 def test_each_line_is_read_alone_whatever_the_delimiter(tmp_path_factory, some, mark, width):
-    """The same lines with commas in place of the mark, and the mark in place of commas."""
     folder = tmp_path_factory.mktemp("data")
     header = b",".join([b"x", b"y", b"z"][:width])
     content = b"\n".join([header, *some])
@@ -167,7 +162,6 @@ QUOTED = ['"a",1', '"a""b",1', '"",1', '"a,b",1', '"a"b,1', 'a"b",1', '"ab"c,1',
 
 @pytest.mark.parametrize("line", QUOTED)
 def test_a_line_with_quotes_is_a_row_where_it_is_one_by_itself(line):
-    """Nothing stands beside the quotes of a value: the pattern of one line is the judge."""
     alone = lines.split(line.encode(), ",")
     block = lines.parsed(f"{line}\nx,y\n".encode(), 2, [0, 1], ",")
     read = [block.values(i).to_pylist() for i in (0, 1)]
@@ -234,9 +228,7 @@ def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
 
 
 @pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
-def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped(
-    people, monkeypatch, long
-):
+def test_where_blocks_end_changes_nothing_and_too_long_a_line_is_dropped(people, monkeypatch, long):
     content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
     for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
@@ -271,7 +263,6 @@ def test_a_compressed_file_is_counted_as_the_file_itself(tmp_path):
 
 
 def test_a_plan_without_a_source_reads_the_form_from_the_name(tmp_path):
-    """.tsv has tabs, .gz is compressed; a declared form holds for every name."""
     tabs = CONTENT.replace(b",", b"\t")
     files = {"a.tsv": tabs, "b.TSV.GZ": gzip.compress(tabs), "c.csv.gz": gzip.compress(CONTENT)}
     for name, content in files.items():
@@ -304,7 +295,6 @@ def test_a_file_that_is_cut_off_anywhere_is_refused_before_anything_is_spent(tmp
 @settings(max_examples=examples(600))
 @given(st.data())
 def test_a_damaged_file_that_is_not_refused_at_first_can_be_read_to_its_end(tmp_path_factory, data):
-    """Whatever bit is wrong: what the rehearsal lets through, no later reading fails on."""
     packed = bytearray(gzip.compress(CONTENT, mtime=0))
     place = data.draw(st.integers(0, len(packed) - 1) | st.integers(0, 20))
     packed[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -323,14 +313,12 @@ def test_a_damaged_file_that_is_not_refused_at_first_can_be_read_to_its_end(tmp_
 def test_no_content_of_a_whole_compressed_file_makes_a_run_fail(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("data") / "people.csv.gz"
     path.write_bytes(gzip.compress(b"id,race\n1,a\n" + content))
-    plan = formed(compression="gzip", encoding="windows-1252")
-    assert counts(plan, path)[0] >= 1
+    form = {"compression": "gzip", "encoding": "windows-1252"}
+    lines.read_csv(str(path), rows=False, source=SourcePart(**form))
+    assert rows(path, **form)[0] == {"id": "1", "race": "a"}
 
 
-def test_a_file_that_is_damaged_after_the_charge_fails_without_a_word_on_its_content(
-    tmp_path, monkeypatch
-):
-    """The charge stands, as where a file is gone by then; nothing that is raised shows a value."""
+def test_a_file_damaged_after_the_charge_fails_without_a_word_on_its_content(tmp_path, monkeypatch):
     plan, path = formed(compression="gzip"), tmp_path / "people.csv.gz"
     packed = gzip.compress(f"id,race\n1,{SECRET}\n".encode() + CONTENT[8:])
     path.write_bytes(packed)
@@ -348,7 +336,6 @@ def test_a_file_that_is_damaged_after_the_charge_fails_without_a_word_on_its_con
 
 
 def test_memory_does_not_grow_with_what_a_block_of_a_compressed_file_unpacks_to(monkeypatch):
-    """A long run of one byte unpacks a thousandfold; it is read in blocks all the same."""
     sizes = []
     file = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(b"x" * 10_000_000)))
     read = file.read

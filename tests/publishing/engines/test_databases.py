@@ -44,23 +44,8 @@ from neyman.ledger import ChargedError, LedgerError
 from neyman.publishing import DataError, as_source, close_table, open_table, prepared, row_count
 from plain_engine import Plain, counted, fetched
 
-TEXTS = [
-    "a",
-    "A",
-    "a ",
-    " a",
-    "",
-    "ä",
-    "a\u0308",
-    "ß",
-    "ss",
-    "😀",
-    "İ",
-    "i",
-    "\u00a0",
-    "NULL",
-    None,
-]
+TEXTS = ["a", "A", "a ", " a", "", "ä", "a\u0308", "ß", "ss", "😀", "İ", "i", "\u00a0", "NULL"]
+TEXTS += [None]
 NUMBERS = ["1", "1.0", "01", "1e0", "-0", "0x1", "1e400", "1e-400", "NaN", "-inf", "9" * 41, "x"]
 NUMBERS += ["0.29", "-0.29", "-0.291", "12345678901234567.89", " 1", "1_0", "٣", "", None]
 DAYS = [date(2024, 2, 29), date(1, 1, 1), date(9999, 12, 31), date(1582, 10, 10), None]
@@ -240,22 +225,17 @@ def right():
     return {bounded: Plain(a_plan(bounded), rows).tables() for bounded in (False, True)}
 
 
-@pytest.mark.parametrize(
-    ("kind", "bounded"),
-    [
-        ("parquet", False), ("duckdb", False), ("sqlite", False), ("postgres", False),
-        ("duckdb", True), ("postgres", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "bounded"), [
+    ("parquet", False), ("duckdb", False), ("sqlite", False), ("postgres", False),
+    ("duckdb", True), ("postgres", True),
+])  # fmt: skip
 def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, request, tmp_path):
-    """NULL, NaN, infinities, -0, big numbers, odd text, and collations change no cell."""
     source = source_of(kind, request, tmp_path)
     result = counted(a_plan(bounded), as_source(source))
     assert result == right[bounded]
 
 
 def test_expressions_on_a_server_give_what_plain_python_gives(server):
-    """Each rule of [derive], [lookup], and where, on texts and on typed columns."""
     rows = TABLE_OF_TEXTS.to_pylist()
     texts = [row for row in rows if "\0" not in f"{row['s']}{row['k']}"]  # no text of a server
     typed = TYPED.to_pylist()
@@ -282,7 +262,6 @@ def test_expressions_on_a_server_give_what_plain_python_gives(server):
 
 
 def test_timestamps_on_a_server_have_the_days_and_hours_of_python(server):
-    """With a zone and without, of all centuries; infinity and other calendars' days are missing."""
     seconds = [s for s in SECONDS if s is not None and FIRST + 10**5 < s < LAST - 10**5]
     owner = at(server, user="neyman").partition("&table=")[0]
     for name, kind, zone in (
@@ -338,7 +317,6 @@ def _decoded(value):
 
 
 def test_keys_of_types_that_only_a_server_has_are_their_values(server):
-    """character(n) without its padding, numeric without a scale as its number."""
     columns = {"code": {"keys": ["1", "x", "1e0"]}, "free": {"keys": [0, 1]}}
     query = [{"name": n, "measure": "count", "by": [n], "share": "1/3"} for n in columns]
     columns["cents"] = {"decimals": 2}
@@ -362,7 +340,6 @@ def test_keys_of_types_that_only_a_server_has_are_their_values(server):
 
 
 def test_the_check_of_the_data_reads_a_server_and_a_file_alike(server, tmp_path):
-    """`neyman data check` needs no right to write, and gives the same numbers."""
     answers = []
     for source in (at(server), in_parquet(tmp_path)):
         check = ny.check_data(a_plan(), source)
@@ -399,7 +376,6 @@ def spent(ledger):
 def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
     server, ledger, tmp_path, capfd, caplog
 ):
-    """The role has SELECT on the table and no other right, and logs in with a password."""
     caplog.set_level("DEBUG")
     password = "se@cret/1"
     with psycopg.connect(server.url(), autocommit=True) as connection:
@@ -423,25 +399,21 @@ def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
     assert "other" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda url: url.replace("host=", "host=/nowhere"), "cannot be reached"),
-        (lambda url: url.replace("user=reader", "user=nobody_here"), "does not exist"),
-        (lambda url: url.replace("hospital.people", "hospital.none"), "no such table"),
-        (
-            lambda url: url.replace("hospital.people", "none"),
-            "has no table 'none' in the schema public",
-        ),
-        (lambda url: url.replace("hospital.people", "people"), r"\?table=hospital\.people"),
-        (lambda url: url.replace("hospital.people", "a.b.c"), "must name one table"),
-        (lambda url: url.replace("table=", "tabel="), "does not know"),
-        (lambda url: url.replace("hospital.people", "hospital.closed"), "SELECT on the table"),
-        (lambda url: url.replace("///", "//host:port:1/"), "not of the form"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda url: url.replace("host=", "host=/nowhere"), "cannot be reached"),
+    (lambda url: url.replace("user=reader", "user=nobody_here"), "does not exist"),
+    (lambda url: url.replace("hospital.people", "hospital.none"), "no such table"),
+    (
+        lambda url: url.replace("hospital.people", "none"),
+        "has no table 'none' in the schema public",
+    ),
+    (lambda url: url.replace("hospital.people", "people"), r"\?table=hospital\.people"),
+    (lambda url: url.replace("hospital.people", "a.b.c"), "must name one table"),
+    (lambda url: url.replace("table=", "tabel="), "does not know"),
+    (lambda url: url.replace("hospital.people", "hospital.closed"), "SELECT on the table"),
+    (lambda url: url.replace("///", "//host:port:1/"), "not of the form"),
+])  # fmt: skip
 def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_path, change, words):
-    """No server, no role, no table, no right, and a URL that cannot be read."""
     with psycopg.connect(at(server, user="neyman").partition("&table=")[0]) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS hospital.closed (s text)")
     with pytest.raises(DataError, match=words):
@@ -450,10 +422,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_pa
     assert not (tmp_path / "release").exists()
 
 
-def test_a_type_that_has_changed_is_refused_and_cannot_change_during_a_run(
-    server, ledger, tmp_path
-):
-    """The types are looked at in the transaction that counts, which locks them."""
+def test_a_type_that_changed_is_refused_and_cannot_change_during_a_run(server, ledger, tmp_path):
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("CREATE TABLE hospital.visits (s text)")
@@ -476,7 +445,6 @@ def test_a_type_that_has_changed_is_refused_and_cannot_change_during_a_run(
 
 
 def test_all_queries_of_a_run_see_the_same_rows(server):
-    """Rows that come while a run counts are in none of its tables."""
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("CREATE TABLE hospital.beds (s text)")
@@ -489,18 +457,12 @@ def test_all_queries_of_a_run_see_the_same_rows(server):
         assert counted(small(), source)["s", "all", "count"] == [2, 0]
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [
-        ("pg_terminate_backend", "connection to the database was lost"),
-        ("pg_cancel_backend", "cancelled the query"),
-        (None, "connection to the database was lost"),
-    ],
-)
-def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
-    end, words, server, ledger, tmp_path
-):
-    """Reading had begun, so the charge stands, and the same plan is refused until it is told."""
+@pytest.mark.parametrize(("end", "words"), [
+    ("pg_terminate_backend", "connection to the database was lost"),
+    ("pg_cancel_backend", "cancelled the query"),
+    (None, "connection to the database was lost"),
+])  # fmt: skip
+def test_a_database_that_is_gone_in_a_query_leaves_the_charge(end, words, server, ledger, tmp_path):
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute(
@@ -544,7 +506,6 @@ def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
 
 
 def test_an_ibis_table_of_a_server_is_counted_on_a_connection_of_its_own(server):
-    """The caller's filter is a part of the query, and a table in memory is refused."""
     backend = ibis.postgres.connect(
         host=str(server.folder), user="reader", database="clinic", schema="hospital"
     )
@@ -558,21 +519,17 @@ def test_an_ibis_table_of_a_server_is_counted_on_a_connection_of_its_own(server)
     backend.disconnect()
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("sqlite://none.db?table=t", "there is no file"),
-        ("duckdb://none.db", r"must be duckdb://PATH\?table=NAME"),
-        ("sqlite://{folder}/people.sqlite?table=none", "has no table"),
-        ("duckdb://{folder}/people.duckdb?table=none", "no such table"),
-        ("duckdb://{folder}/people.sqlite?table=people", "no DuckDB file"),
-        ("sqlite://{folder}/people.duckdb?table=people", "no SQLite file"),
-        ("duckdb://{folder}/people.duckdb?table=broken", "a view that fails .*not exist"),
-        ("sqlite://{folder}/people.sqlite?table=broken", "table or view 'broken' cannot .*gone"),
-    ],
-)
+@pytest.mark.parametrize(("url", "words"), [
+    ("sqlite://none.db?table=t", "there is no file"),
+    ("duckdb://none.db", r"must be duckdb://PATH\?table=NAME"),
+    ("sqlite://{folder}/people.sqlite?table=none", "has no table"),
+    ("duckdb://{folder}/people.duckdb?table=none", "no such table"),
+    ("duckdb://{folder}/people.sqlite?table=people", "no DuckDB file"),
+    ("sqlite://{folder}/people.duckdb?table=people", "no SQLite file"),
+    ("duckdb://{folder}/people.duckdb?table=broken", "a view that fails .*not exist"),
+    ("sqlite://{folder}/people.sqlite?table=broken", "table or view 'broken' cannot .*gone"),
+])  # fmt: skip
 def test_a_file_without_the_table_is_refused(url, words, tmp_path):
-    """The words are about what is wrong: the file, the table, or a view that fails."""
     in_duckdb(tmp_path), in_sqlite(tmp_path)
     with duckdb.connect(str(tmp_path / "people.duckdb")) as connection:
         connection.execute("CREATE TABLE old (gone INTEGER); CREATE VIEW broken AS FROM old")
@@ -591,7 +548,6 @@ DUCKDB_TYPES = [
 
 @pytest.mark.parametrize("kind", DUCKDB_TYPES)
 def test_a_column_of_any_type_may_stand_unused_in_a_duckdb_file(kind, tmp_path):
-    """Nothing is downloaded for it either, and a first look at the table shows its name."""
     path = tmp_path / "people.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute(f'CREATE TABLE people (g VARCHAR, "odd one" {kind})')
@@ -605,7 +561,6 @@ def test_a_column_of_any_type_may_stand_unused_in_a_duckdb_file(kind, tmp_path):
 
 
 def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, tmp_path):
-    """Both on one server count there; people of a server join events of a file here."""
     owner = at(server, user="neyman").partition("&table=")[0]
     plan = ny.Plan.from_dict(JOINED)
     pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
@@ -630,8 +585,6 @@ def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, t
 
 
 def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, tmp_path):
-    """Row-level security filters without a word: the server refuses, before the charge."""
-
     def clinic(**given):
         return server.url(**given).replace("/postgres?", "/clinic?")
 
@@ -665,7 +618,6 @@ def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, t
 
 
 def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
-    """A name without a schema is in the schema public, whatever the search path of the role."""
     owner = at(server, user="neyman").partition("&table=")[0]
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute("ALTER ROLE reader SET search_path = hospital")
@@ -742,7 +694,6 @@ def trap(server):
 
 @pytest.mark.parametrize("column", ["mood", "word", "span", "of_mood", "list"])
 def test_no_code_of_the_owner_of_a_type_runs(server, trap, ledger, tmp_path, column):
-    """A type that is not built in is refused before the charge, and a cast of it never runs."""
     query = [{"name": "s", "measure": "count", "by": [column], "share": 1}]
     plan = small(query, {column: {"keys": ["a"]}})
     url = at(server, "trap.people")
@@ -756,7 +707,6 @@ def test_no_code_of_the_owner_of_a_type_runs(server, trap, ledger, tmp_path, col
 
 
 def test_a_domain_of_a_built_in_type_is_read_and_its_check_and_operators_do_not_run(server, trap):
-    """A check is of what is stored, and an operator of a domain is not in the search path."""
     for statement in (
         "CREATE DOMAIN trap.whole AS bigint",
         "CREATE DOMAIN trap.word AS varchar",
@@ -797,7 +747,6 @@ def test_a_domain_of_a_built_in_type_is_read_and_its_check_and_operators_do_not_
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb", "sqlite"])
 def test_a_first_plan_of_an_address_is_valid_and_runs_on_it(kind, request, tmp_path, monkeypatch):
-    """It has the table's name and each column; the password comes from a file, as for a run."""
     monkeypatch.chdir(tmp_path)
     if kind == "postgresql":
         server = request.getfixturevalue("server")
@@ -830,19 +779,15 @@ def _without_sentinel(server):
         connection.execute("DROP ROLE sentinel")
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "mysql://role:se%40cret@host/db?table=people",
-        "mariadb://role:se%40cret@host/db?table=people",
-        "postgresql:/role:se%40cret@host/db?table=people",  # what a Path makes of one
-        "https://role:se%40cret@host/people.csv",
-        "postgresql://role:se%40cret@nowhere.invalid:1/db?table=a.people&x",
-        "postgresql://role:se%40cret@nowhere.invalid:1/d%20b?table=p%20q",
-    ],
-)
+@pytest.mark.parametrize("address", [
+    "mysql://role:se%40cret@host/db?table=people",
+    "mariadb://role:se%40cret@host/db?table=people",
+    "postgresql:/role:se%40cret@host/db?table=people",  # what a Path makes of one
+    "https://role:se%40cret@host/people.csv",
+    "postgresql://role:se%40cret@nowhere.invalid:1/db?table=a.people&x",
+    "postgresql://role:se%40cret@nowhere.invalid:1/d%20b?table=p%20q",
+])  # fmt: skip
 def test_an_address_that_will_not_do_is_refused_without_its_password(address, tmp_path):
-    """By a run and by `plan init`; an address that is shown is shown as it was written."""
     said = []
     with pytest.raises(DataError) as error:
         ny.check_data(small(), address)

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import tomlkit
 
 import neyman as ny
-from commands import answered
 from forging import rewrite
 from neyman.auditing import audit_plan
 from neyman.display import page
@@ -71,17 +69,13 @@ def _fits(away, shift) -> bool:
 
 
 @pytest.mark.parametrize("neighboring", RELATIONS)
-@pytest.mark.parametrize(
-    ("groups", "cells", "rows", "most_groups", "in_a_group"),
-    [
-        (1, 2, 1, None, None), (2, 2, 1, None, None), (2, 2, 3, None, None), (2, 2, 3, 1, None),
-        (2, 2, 3, None, 1), (3, 2, 2, 2, 1), (2, 3, 2, 1, 2),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("groups", "cells", "rows", "most_groups", "in_a_group"), [
+    (1, 2, 1, None, None), (2, 2, 1, None, None), (2, 2, 3, None, None), (2, 2, 3, 1, None),
+    (2, 2, 3, None, 1), (3, 2, 2, 2, 1), (2, 3, 2, 1, 2),
+])  # fmt: skip
 def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reached(
     neighboring, groups, cells, rows, most_groups, in_a_group
 ):
-    """Over all kept rows of a unit before and after, in plain Python, and all levels of groups."""
     every = list(itertools.product(range(groups), range(cells)))
     bounds = {"groups": most_groups, "rows_per_group": in_a_group}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -255,7 +249,6 @@ REPLACED = [([("x", *F)], [("y", *F)]), ([("x", *F)], [("x", *M)]), ([("z", *F)]
 
 @pytest.mark.parametrize("neighboring", RELATIONS)
 def test_first_counts_and_the_tables_that_follow_have_the_claimed_curve(neighboring):
-    """By exact whole numbers over small datasets, in both orders; and the claim is reached."""
     query = ny.query.count(**DETAIL, first_share="1/2")
     plan = a_plan(neighboring, queries=[query], budget="2")
     pairs = [([], row) for row in REMOVED] if neighboring == "add-remove" else REPLACED
@@ -272,7 +265,6 @@ def test_first_counts_and_the_tables_that_follow_have_the_claimed_curve(neighbor
 
 
 def test_a_unit_of_two_rows_moves_both_stages_in_all_of_its_groups():
-    """It leaves two groups and enters two, or is removed from two; one row in a group."""
     query = ny.query.count(
         by="k", detail=[[], ["sex"]], thresholds=[2], rows_per_group=1, first_share="1/2"
     )
@@ -296,7 +288,6 @@ def test_a_unit_of_two_rows_moves_both_stages_in_all_of_its_groups():
 
 
 def test_a_plan_charges_one_second_stage_and_keeps_its_hash():
-    """The shares of both stages sum to that of the query; its canonical form is the same plan."""
     plan = a_plan(
         queries=[ny.query.count(**DETAIL, first_share="1/4", share=3), ny.query.count(name="n")]
     )
@@ -310,7 +301,6 @@ def test_a_plan_charges_one_second_stage_and_keeps_its_hash():
 
 
 def test_an_attribute_of_the_detail_moves_the_second_stage_alone():
-    """Under both relations; one of the groups moves both stages."""
     for neighboring in RELATIONS:
         plan = a_plan(neighboring)
         noise = {e.query: s for e, s in plan.calibrated()}
@@ -319,7 +309,6 @@ def test_an_attribute_of_the_detail_moves_the_second_stage_alone():
 
 
 def test_disjoint_queries_with_detail_are_charged_for_the_worst():
-    """A partition has a table of first counts and one of the second stage for each key."""
     query = ny.query.count(
         partition="k", detail=[[], ["sex"]], thresholds=[5], at=["state"], name="part"
     )
@@ -331,32 +320,28 @@ def test_disjoint_queries_with_detail_are_charged_for_the_worst():
     assert plan.mechanism().rho() == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"detail": [[]]}, "must list 2 to 16 different levels"),
-        ({"detail": [["sex"], ["sex"]]}, "must list 2 to 16 different levels"),
-        ({"detail": [[], ["k"]]}, "is in by already"),
-        ({"detail": [[], ["sex", "sex"]]}, "is in this level already"),
-        ({"detail": [[], ["height"]]}, "is not a column with listed keys"),
-        ({"detail": [[], [3]]}, "detail"),
-        ({"thresholds": [2]}, "must list 2 rising whole numbers, one fewer than detail"),
-        ({"thresholds": [4, 2]}, "must list 2 rising whole numbers"),
-        ({"thresholds": [0, 2]}, "thresholds[0]"),
-        ({"thresholds": [1.5, 2]}, "thresholds[0]"),
-        ({"detail": None}, "is for a query with detail"),
-        ({"first_share": 1}, "first_share (of query 'count') = 1: must be below 1"),
-        ({"measure": "units"}, "must be 'count' for a query with detail"),
-        ({"public": {"all": 5}, "by": []}, "a table with detail is measured"),
-        ({"by": ["word"], "delta": "1e-9"}, "is for groups of listed keys"),
-        ({"name": "count-first"}, ""),
-        ({"by": ["first_count"]}, "the tables use the name 'first_count'"),
-        ({"detail": [[], ["below"], ["sex"]]}, "the tables use the name 'below'"),
-        ({"detail": [[], ["total"], ["sex"]]}, "two levels would have one name in the table"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"detail": [[]]}, "must list 2 to 16 different levels"),
+    ({"detail": [["sex"], ["sex"]]}, "must list 2 to 16 different levels"),
+    ({"detail": [[], ["k"]]}, "is in by already"),
+    ({"detail": [[], ["sex", "sex"]]}, "is in this level already"),
+    ({"detail": [[], ["height"]]}, "is not a column with listed keys"),
+    ({"detail": [[], [3]]}, "detail"),
+    ({"thresholds": [2]}, "must list 2 rising whole numbers, one fewer than detail"),
+    ({"thresholds": [4, 2]}, "must list 2 rising whole numbers"),
+    ({"thresholds": [0, 2]}, "thresholds[0]"),
+    ({"thresholds": [1.5, 2]}, "thresholds[0]"),
+    ({"detail": None}, "is for a query with detail"),
+    ({"first_share": 1}, "first_share (of query 'count') = 1: must be below 1"),
+    ({"measure": "units"}, "must be 'count' for a query with detail"),
+    ({"public": {"all": 5}, "by": []}, "a table with detail is measured"),
+    ({"by": ["word"], "delta": "1e-9"}, "is for groups of listed keys"),
+    ({"name": "count-first"}, ""),
+    ({"by": ["first_count"]}, "the tables use the name 'first_count'"),
+    ({"detail": [[], ["below"], ["sex"]]}, "the tables use the name 'below'"),
+    ({"detail": [[], ["total"], ["sex"]]}, "two levels would have one name in the table"),
+])  # fmt: skip
 def test_what_is_not_supported_is_refused_by_name(change, words):
-    """Every message names the field; a good name is not a problem."""
     columns = {**COLUMNS, "word": {"discover": True}} | {
         name: ny.keys(["a"]) for name in ("first_count", "below", "total")
     }
@@ -371,27 +356,23 @@ def test_what_is_not_supported_is_refused_by_name(change, words):
     assert "query[0]." in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"consistency": "least-squares"}, "its tables take no part in [consistency]"),
-        (
-            {"unit": ny.Unit("p", neighboring="replace-one", rows="discover", id="id"),
-             "noise": "rounded-gaussian"},
-            "does not go with unit.rows = 'discover'",
-        ),
-        (
-            {"hierarchy": {n: {"levels": [n], "keys": [["a"]]} for n in ("place", "job")}},
-            "is for a plan with one hierarchy, or none",
-        ),
-        (
-            {"queries": [ny.query.count(**DETAIL), ny.query.count(name="Count-First")]},
-            "queries need names that differ",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("more", "words"), [
+    ({"consistency": "least-squares"}, "its tables take no part in [consistency]"),
+    (
+        {"unit": ny.Unit("p", neighboring="replace-one", rows="discover", id="id"),
+         "noise": "rounded-gaussian"},
+        "does not go with unit.rows = 'discover'",
+    ),
+    (
+        {"hierarchy": {n: {"levels": [n], "keys": [["a"]]} for n in ("place", "job")}},
+        "is for a plan with one hierarchy, or none",
+    ),
+    (
+        {"queries": [ny.query.count(**DETAIL), ny.query.count(name="Count-First")]},
+        "queries need names that differ",
+    ),
+])  # fmt: skip
 def test_what_does_not_go_with_detail_is_refused_by_name(more, words):
-    """Before any data."""
     fields: dict[str, Any] = {"queries": [ny.query.count(**DETAIL)], **more}
     unit = fields.pop("unit", ny.Unit("p", neighboring="replace-one", rows=1))
     with pytest.raises(PlanError) as error:
@@ -492,7 +473,6 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
 
 
 def test_no_data_and_values_without_keys_give_tables_of_totals(tmp_path):
-    """Nothing in the data raises; every group is below the thresholds but for its noise."""
     empty = pa.table({name: pa.array([], pa.string()) for name in ("k", "sex", "age")})
     odd = pa.table({"k": [None, "w", "x"], "sex": [None, "f", "?"], "age": ["1", "é", None]})
     for number, data in enumerate((empty, odd)):
@@ -503,7 +483,6 @@ def test_no_data_and_values_without_keys_give_tables_of_totals(tmp_path):
 
 
 def test_a_changed_level_or_first_count_fails_the_verification(tmp_path):
-    """The level of a group must follow from the published first count and the threshold."""
     data = pa.table({"k": ["x"] * 9, "sex": ["f"] * 9, "age": [1] * 9})
     release = released(tmp_path, a_plan(**SURE), data)
     folder = release.folder
@@ -539,7 +518,6 @@ def test_a_changed_level_or_first_count_fails_the_verification(tmp_path):
 
 
 def test_a_session_answers_a_query_with_detail():
-    """Both tables are in the answer, for one charge."""
     data = pa.table({"k": ["x"] * 9, "sex": ["f"] * 9, "age": [1] * 9})
     session = ny.Session(
         data, ledger=ny.throwaway("3000"), dataset="d@1", columns=COLUMNS,
@@ -552,23 +530,8 @@ def test_a_session_answers_a_query_with_detail():
 
 
 def test_dropped_rows_are_counted_for_groups():
-    """A row without a key of the detail still counts for its group."""
     data = pa.table({"k": ["x", "x", "w"], "sex": ["f", "?", "f"], "age": [1, 1, 1]})
     (rows,) = ny.check_data(a_plan(), data).queries
     assert (rows.query, rows.taken, rows.unknown, rows.counted) == ("count", 3, 1, 2)
     cells = aggregate_cells(a_plan(), open_table(data, "duckdb"), KEY)
     assert [int(cells[f"count#{n}", "all", "count"].dense().sum()) for n in range(3)] == [2, 1, 1]
-
-
-def test_plan_check_says_how_a_first_count_decides(tmp_path):
-    """In words and as JSON; the margin is that of the first count."""
-    plan = a_plan()
-    toml = tmp_path / "plan.toml"
-    toml.write_text(tomlkit.dumps(plan.canonical()))
-    answer = json.loads(answered("plan", "check", toml, "--json"))
-    (note,) = answer["detail"]
-    assert "total; sex from 2; sex × age from 4" in note
-    assert "'count-first'" in note
-    assert [e["times_least_error"] is None for e in answer["errors"]] == [False, True]
-    text = answered("plan", "check", toml)
-    assert "decides how detailed its table is" in " ".join(text.split())

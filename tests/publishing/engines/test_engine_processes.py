@@ -112,7 +112,6 @@ def test_the_rows_of_a_running_process_stay(temporary):
 
 @pytest.mark.needs("java")
 def test_spark_writes_to_a_private_folder_that_is_removed_after_a_kill(temporary, monkeypatch):
-    """Even where the environment names another folder, which Spark would write to openly."""
     disk = temporary / "large disk"
     disk.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(disk))
@@ -274,7 +273,6 @@ def server(spark_running, monkeypatch):
 
 @pytest.mark.parametrize("bounded", [False, True])
 def test_a_server_gives_the_cells_of_plain_python(bounded, server, tmp_path):
-    """From files that it reads itself, and from rows of this process."""
     table = open_table(in_parquet(tmp_path), "spark")
     assert "connect" in type(table.get_backend()._session).__module__
     right = Plain(a_plan(bounded), twice(ROWS)).tables()
@@ -285,7 +283,6 @@ def test_a_server_gives_the_cells_of_plain_python(bounded, server, tmp_path):
 
 
 def test_a_run_names_the_server_as_the_master(spark_running, ledger, tmp_path):
-    """Its session ends with the run, and another one of the caller is left alone."""
     people = pa.table({"s": ["a"] * 50 + ["A"]})
     given = {"engine": "spark", "master": spark_running}
     release = ny.run(small(), {"people": people}, ledger, tmp_path / "release", **given)
@@ -327,8 +324,6 @@ def test_a_server_that_cannot_be_used_is_refused_before_the_charge(ledger, tmp_p
 
 
 def test_a_time_limit_of_the_caller_is_not_taken_for_a_fault_of_the_server(monkeypatch):
-    """A handler of a signal can raise while the server is waited for."""
-
     def late(channel):
         raise TimeoutError("the caller's")
 
@@ -338,7 +333,6 @@ def test_a_time_limit_of_the_caller_is_not_taken_for_a_fault_of_the_server(monke
 
 
 def test_a_table_on_a_spark_session_with_other_settings_is_refused(spark_running):
-    """Without ANSI casts, with another time zone or names without case, answers would differ."""
     connection = spark.connect()
     session = connection._session
     session.createDataFrame(pa.table({"sex": [1, 0]})).createOrReplaceTempView("mine")

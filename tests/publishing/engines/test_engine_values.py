@@ -60,7 +60,6 @@ def test_nan_is_neither_above_nor_below_anything(engine):
 
 
 def test_nan_is_missing(engine):
-    """On neither engine is NaN null by itself: here both are the declared stand-in."""
     assert one_sum([NAN, None, 7.0], engine) == 4 + 4 + 7
     query = {"name": "q", "measure": "histogram", "column": "x", "edges": [0, 4, 5, 9], "share": 1}
     plan = small_plan([query], {"x": COLUMN["x"]})
@@ -208,7 +207,6 @@ def test_a_decimal_is_read_exactly(engine, folders, form, numbers, decimals, end
     st.tuples(ENDS, ENDS).map(sorted),
 )
 def test_a_double_is_cut_at_the_decimal_that_it_prints_as(engine, folders, values, decimals, ends):
-    """The double nearest to a short decimal counts as that decimal; others are rounded down."""
     values = [*values, 0.29, -0.29, 4.35, NAN, INF, -INF, -0.0, 5e-324, 2.0**52 + 1, 1.5 * 2**51]
     same(engine, pa.array(values, pa.float64()), values, decimals, *ends)
     hundredths = read(engine, pa.array([0.29, -0.29, 4.35, 1.1]), 2, -(10**6), 10**6)
@@ -217,7 +215,6 @@ def test_a_double_is_cut_at_the_decimal_that_it_prints_as(engine, folders, value
 
 @on_each(st.lists(st.integers(-(2**63), 2**63 - 1)), st.integers(0, 9), st.tuples(ENDS, ENDS))
 def test_integers_of_all_sizes_are_scaled_without_overflow(engine, folders, values, decimals, ends):
-    """So are truth values, and unsigned numbers that no signed 64 bits hold."""
     same(engine, pa.array([*values, None], pa.int64()), [*values, None], decimals, *sorted(ends))
     large = [2**64 - 1, 2**63, 0, None]
     same(engine, pa.array(large, pa.uint64()), large, decimals, *sorted(ends))
@@ -261,14 +258,10 @@ def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, c
         a_sum(clip, name="s", share=share, by=["g"]),
         a_sum(clip, name="m", share=share, measure="mean"),
         a_sum(clip, name="v", share=share, measure="variance", by=["g"]),
-        {
-            "name": "h", "measure": "histogram", "column": "x", "edges": edges, "by": ["g"],
-            "share": share,
-        },
-        {
-            "name": "p", "measure": "quantiles", "column": "x", "edges": [-9, -6, -3, 0],
-            "quantiles": [0.5], "share": share,
-        },
+        {"name": "h", "measure": "histogram", "column": "x", "edges": edges, "by": ["g"],
+         "share": share},
+        {"name": "p", "measure": "quantiles", "column": "x", "edges": [-9, -6, -3, 0],
+         "quantiles": [0.5], "share": share},
         {"name": "u", "measure": "units", "by": ["g"], "share": share},
     ]  # fmt: skip
     source = pa.table({n: pa.array([row[n] for row in rows], pa.string()) for n in ("x", "g")})
@@ -366,7 +359,6 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
 
 
 def test_spark_moves_the_rows_of_a_unit_once(spark_running):
-    """Its plan has shuffles by the unit alone, and then by the cell, whatever bounds there are."""
     source = pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3], "n": [1, 1, 2]})
     table = open_table(source, "spark")
     table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))

@@ -151,7 +151,6 @@ def a_unit(draw: random.Random) -> dict[str, list[dict]]:
 def data_of(
     units: Mapping[Any, dict[str, list[dict]]], tags: Mapping[Any, int] | None = None
 ) -> dict:
-    """The rows of each table, by units' ids."""
     return {
         name: [
             {ID[name]: unit, TAG[name]: (tags or {}).get(unit), **row}
@@ -163,7 +162,6 @@ def data_of(
 
 
 def arrow(plan: Plan, data: dict) -> dict[str, pa.Table]:
-    """The tables that a plan reads, in Arrow."""
     names = [plan.table, *(table.name for table in plan.tables)]
     return {
         name: pa.Table.from_pylist(
@@ -196,7 +194,6 @@ def counted(plan: Plan, data: dict, engine: str) -> dict:
 
 
 def single(table, rows: list[dict], columns: tuple[str, ...]) -> list[dict]:
-    """One row per unit, by the table's rule."""
     units = defaultdict(list)
     for row in rows:
         if canonical(row[table.id]) is not None:
@@ -217,7 +214,6 @@ def _place(value):
 
 
 def plain(plan: Plan, data: dict) -> dict:
-    """What plain Python counts."""
     sources = arrow(plan, data)
     columns = columns_of(plan, {name: table.column_names for name, table in sources.items()})
     rows = {name: [dict(row) for row in data[name]] for name in sources}
@@ -289,26 +285,23 @@ def a_ledger(path: Any, cap: Any = 5) -> Ledger:
 # The plan
 
 
-@pytest.mark.parametrize(
-    ("sections", "reason"),
-    [
-        ({"unit": {"protects": "p", "neighboring": "add-remove"}}, "unit.id is missing"),
-        ({"tables": {"people": {}, "more": {}}}, "tables.more: no query reads it"),
-        ({"tables": {"people": {}, "Events": {}}}, "'events' is the name of another table"),
-        ({"tables": {"people": {"rows": 2, "join": ["sex"]}}}, "with join the table has one row"),
-        ({"tables": {"people": {"rows": 2, "duplicates": "drop"}}}, "with duplicates the table"),
-        ({"tables": {"people": {"join": ["sex", "sex"]}}}, "is joined twice"),
-        ({"tables": {"people": {"join": ["person"]}}}, "is unit.id, which the plan's table has"),
-        ({"tables": {"people": {"join": ["Sex"]}}}, "differs from 'sex' .* in case only"),
-        ({"tables": {"people": {"joins": ["sex"]}}}, "no field 'joins'; did you mean 'join'"),
-        ({"tables": {"people": {"duplicates": "first"}}}, "must be 'drop' or 'least'"),
-        ({"derive": {"old": {"expression": "born < 3"}}, "tables": {"people": {"join": ["old"]}}},
-         "is a derived column; join the columns"),
-        ({"query": [{**DOCUMENT["query"][0], "table": "peple", "share": 1}]},
-         "must be a table of the plan; did you mean 'people'"),
-        ({"query": [{**DOCUMENT["query"][1], "share": 1}]}, "table = 'events': no query reads it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("sections", "reason"), [
+    ({"unit": {"protects": "p", "neighboring": "add-remove"}}, "unit.id is missing"),
+    ({"tables": {"people": {}, "more": {}}}, "tables.more: no query reads it"),
+    ({"tables": {"people": {}, "Events": {}}}, "'events' is the name of another table"),
+    ({"tables": {"people": {"rows": 2, "join": ["sex"]}}}, "with join the table has one row"),
+    ({"tables": {"people": {"rows": 2, "duplicates": "drop"}}}, "with duplicates the table"),
+    ({"tables": {"people": {"join": ["sex", "sex"]}}}, "is joined twice"),
+    ({"tables": {"people": {"join": ["person"]}}}, "is unit.id, which the plan's table has"),
+    ({"tables": {"people": {"join": ["Sex"]}}}, "differs from 'sex' .* in case only"),
+    ({"tables": {"people": {"joins": ["sex"]}}}, "no field 'joins'; did you mean 'join'"),
+    ({"tables": {"people": {"duplicates": "first"}}}, "must be 'drop' or 'least'"),
+    ({"derive": {"old": {"expression": "born < 3"}}, "tables": {"people": {"join": ["old"]}}},
+     "is a derived column; join the columns"),
+    ({"query": [{**DOCUMENT["query"][0], "table": "peple", "share": 1}]},
+     "must be a table of the plan; did you mean 'people'"),
+    ({"query": [{**DOCUMENT["query"][1], "share": 1}]}, "table = 'events': no query reads it"),
+])  # fmt: skip
 def test_a_plan_that_mixes_its_tables_up_is_refused_by_the_field(sections, reason):
     with pytest.raises(PlanError, match=reason):
         Plan.from_dict(changed(**sections))
@@ -334,7 +327,6 @@ def test_a_plan_of_several_tables_is_its_canonical_form_and_one_without_is_as_be
 
 
 def test_each_table_has_the_shifts_of_its_own_bound_and_they_are_charged_together():
-    """Three rows of a person move a count of events by 3, and one row moves one of people by 1."""
     plan = Plan.from_dict(DOCUMENT)
     assert [entry.shifts for entry in plan.entries()] == [((3,),), ((1,),)]
     spent = [Fraction(e.squared) / (2 * sigma) for e, sigma in plan.calibrated()]
@@ -348,7 +340,6 @@ def test_each_table_has_the_shifts_of_its_own_bound_and_they_are_charged_togethe
 
 
 def test_tables_of_two_private_tables_do_not_add_up(tmp_path):
-    """Counts of events and of people have one form, and other sums; noise is 0 at this budget."""
     plan = Plan.from_dict(changed(consistency={"method": "least-squares"}, budget={"zcdp": 1000}))
     done = release(plan, data(), a_ledger(tmp_path / "ledger.db", 1000), tmp_path / "out")
     for name, right in (("events", [2, 0]), ("people", [1, 1])):
@@ -367,20 +358,17 @@ def refused(tmp_path, reason, engine="duckdb", document=DOCUMENT, **more):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"people": pa.table({"sex": ["f"], "born": [1]})}, "'people': data has no column 'id'"),
-        ({"people": pa.table({"id": ["a"], "born": [1]})}, "'people': data has no column 'sex'"),
-        ({"events": pa.table({"kind": ["x"]})}, "'events': data has no column 'person'"),
-        ({"people": pa.table({**PEOPLE, "id": [1, 2, 2, None, 4]})},
-         "'id' names the units and has type int64, and 'person' of table 'events' has type string"),
-        ({"people": pa.table({**PEOPLE, "id": [1.0, 2, 2, None, 4]})}, "'id' has type float64"),
-        ({"people": pa.table({**PEOPLE, "sex": [["f"]] * 5})}, "'sex' has type list"),
-        ({"events": pa.table({**EVENTS, "Sex": ["f"] * 5})}, "'events': data has a column 'Sex'"),
-        ({"people": pa.table({**PEOPLE, "sex": [1.5] * 5})}, "'sex' has type float64"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("more", "reason"), [
+    ({"people": pa.table({"sex": ["f"], "born": [1]})}, "'people': data has no column 'id'"),
+    ({"people": pa.table({"id": ["a"], "born": [1]})}, "'people': data has no column 'sex'"),
+    ({"events": pa.table({"kind": ["x"]})}, "'events': data has no column 'person'"),
+    ({"people": pa.table({**PEOPLE, "id": [1, 2, 2, None, 4]})},
+     "'id' names the units and has type int64, and 'person' of table 'events' has type string"),
+    ({"people": pa.table({**PEOPLE, "id": [1.0, 2, 2, None, 4]})}, "'id' has type float64"),
+    ({"people": pa.table({**PEOPLE, "sex": [["f"]] * 5})}, "'sex' has type list"),
+    ({"events": pa.table({**EVENTS, "Sex": ["f"] * 5})}, "'events': data has a column 'Sex'"),
+    ({"people": pa.table({**PEOPLE, "sex": [1.5] * 5})}, "'sex' has type float64"),
+])  # fmt: skip
 def test_tables_that_cannot_be_joined_are_refused_before_the_charge(tmp_path, more, reason):
     refused(tmp_path, reason, **more)
 
@@ -403,7 +391,6 @@ def test_ids_of_any_two_whole_number_types_are_one():
 
 
 def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> dict[str, list[int]]:
-    """What is counted before noise, by query."""
     source = Source.of(plan, {"events": events, "people": people}, engine, None, None)
     tables = source.open_tables(plan, source.rehearse(plan))
     with prepared_tables(plan, tables) as prepared:
@@ -412,7 +399,6 @@ def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> d
 
 
 def test_a_table_may_be_on_the_other_connection_or_in_a_file(engine, tmp_path):
-    """Parquet, CSV, a frame, and a table of the caller's connection give the same numbers."""
     plan = Plan.from_dict(DOCUMENT)
     pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
     pq.write_table(pa.table(PEOPLE), tmp_path / "people.parquet")
@@ -435,8 +421,6 @@ def test_a_table_may_be_on_the_other_connection_or_in_a_file(engine, tmp_path):
 
 
 def test_text_that_is_no_utf8_is_joined_by_its_bytes():
-    """Such a text names its unit, and is not a key."""
-
     def texts(*values):
         return pa.array(values, pa.binary()).view(pa.string())
 
@@ -448,7 +432,6 @@ def test_text_that_is_no_utf8_is_joined_by_its_bytes():
 
 
 def test_the_least_row_does_not_depend_on_the_order_of_rows(engine):
-    """Every order of one person's rows gives what plain Python gives."""
     draw = random.Random(3)
     document = changed(
         tables={"people": {"id": "id", "join": ["height", "born", "sex"], "duplicates": "least"}}
@@ -462,13 +445,10 @@ def test_the_least_row_does_not_depend_on_the_order_of_rows(engine):
     people = [
         {"id": "u", "pv": 0, "sex": sex, "born": born, "height": height, "town": "B"}
         for sex, born, height in [
-            ("m", None, -0.0),
-            ("f", 1940, 0.0),
-            ("m", 1940, 0.0),
-            ("f", 3, float("nan")),
+            ("m", None, -0.0), ("f", 1940, 0.0), ("m", 1940, 0.0), ("f", 3, float("nan")),
             ("m", 9, None),
         ]
-    ]
+    ]  # fmt: skip
     events = [{"person": "u", "v": 0, "kind": "x", "size": 1, "word": "a"}] * 2
     results = set()
     for _ in range(4 if engine == "duckdb" else 1):
@@ -571,9 +551,7 @@ def entries(document: dict, neighboring: str) -> dict:
     return {(e.query, e.level, e.measure): e for e in plan.entries()}
 
 
-def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
-    engine, attempts, size
-):
+def test_tables_move_by_no_more_than_declared_if_a_unit_changes_every_table(engine, attempts, size):
     """Each plan counts the versions of a unit at once, each a unit whose rows have its number as a
     key. All pairs are neighbors under replace-one, and each with nothing is under add-remove. What
     the engine counts is what plain Python counts. Beside them are rows without an id."""
@@ -602,7 +580,6 @@ def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
 
 
 def test_data_that_differ_in_one_unit_give_tables_that_differ_as_declared(engine, attempts, size):
-    """Whole datasets: four units, of which one comes, goes, or changes in all tables at once."""
     draw = random.Random(2 + (engine == "spark"))
     for number in range(PLANS or max(1, FEW[engine] * size // 2)):
         document = a_document(draw, "replace-one")

@@ -48,7 +48,6 @@ def random_rows(draw):
 
 
 def looked_up(plan, rows):
-    """Each row's values by dictionaries."""
     results = Counter()
     for row in rows.to_pylist():
         for name, part in plan.canonical()["lookup"].items():
@@ -89,7 +88,6 @@ def counted(plan, data, engine="duckdb"):
 
 @pytest.mark.parametrize("form", ["arrow", "csv", "pandas", "polars"])
 def test_random_lists_give_each_row_what_dictionaries_and_sql_give(form, tmp_path):
-    """A row without a match, with a missing part, or with a text that is nearly a key, stays."""
     draw = random.Random(form)
     matched = 0
     for _ in range(6):
@@ -114,7 +112,6 @@ def test_spark_gives_each_row_what_dictionaries_give(spark_running):
 
 
 def test_a_list_of_one_column_is_the_plan_that_names_the_column():
-    """And so it has that plan's hash; a list of two has another."""
     query = [{"name": "n", "measure": "count", "by": ["r"], "share": 1}]
 
     def plan(column, keys):
@@ -131,7 +128,6 @@ def test_a_list_of_one_column_is_the_plan_that_names_the_column():
 
 
 def test_a_file_has_a_column_for_each_text(tmp_path):
-    """Named as in the plan or by ``on``; a repeated key, also with one value, is refused."""
     query = [{"name": "n", "measure": "count", "by": ["r"], "share": 1}]
 
     def plan(text, **part):
@@ -152,7 +148,6 @@ def test_a_file_has_a_column_for_each_text(tmp_path):
 
 
 def test_sessions_and_sql_group_by_a_list_of_two_columns():
-    """A question and a statement read it like any column; a join in SQL is refused by name."""
     rows = pa.table({"x": ["a", "a", "b", None] * 100, "y": ["b", "c", "b", "b"] * 100})
     session = Session(
         rows, ledger=throwaway(200), dataset="d@1",

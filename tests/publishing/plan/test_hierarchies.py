@@ -70,7 +70,6 @@ def cell(example, level, row):
 
 
 def every_row():
-    """Each combination of listed places, and of unlisted ones."""
     places = [*PLACES, ["S", "b"]]
     industries = [*INDUSTRIES, ["Y", "x1"]]
     return [
@@ -109,15 +108,12 @@ def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
     assert plan().hash == plan(at=LEVELS).hash
 
 
-@pytest.mark.parametrize(
-    ("at", "said"),
-    [
-        (["region", "sector"], ["no finest level", "'region x sector'"]),
-        (["region x county"], ["'region x county'", "is not a level"]),
-        (["region x sector", "sector x region"], ["at[1]", "listed twice"]),
-        (["region x"], ["'region x'", "is not a level"]),
-    ],
-)
+@pytest.mark.parametrize(("at", "said"), [
+    (["region", "sector"], ["no finest level", "'region x sector'"]),
+    (["region x county"], ["'region x county'", "is not a level"]),
+    (["region x sector", "sector x region"], ["at[1]", "listed twice"]),
+    (["region x"], ["'region x'", "is not a level"]),
+])  # fmt: skip
 def test_levels_that_are_no_pair_are_refused_by_name(at, said):
     with pytest.raises(PlanError) as error:
         plan(at=at)
@@ -170,15 +166,12 @@ def test_each_hierarchy_has_scenarios_of_its_own():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("attributes", "within", "said"),
-    [
-        (("county", "job"), "region", "attribute 'job'"),
-        (("county",), "sector", "within = 'sector'"),
-        (("county", "job"), "region x county", "within = 'region x county'"),
-        (("nothing",), None, "attribute 'nothing'"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "within", "said"), [
+    (("county", "job"), "region", "attribute 'job'"),
+    (("county",), "sector", "within = 'sector'"),
+    (("county", "job"), "region x county", "within = 'region x county'"),
+    (("nothing",), None, "attribute 'nothing'"),
+])  # fmt: skip
 def test_a_scenario_that_does_not_fit_is_refused(attributes, within, said):
     with pytest.raises(ValueError, match=said):
         plan().concerning(*attributes, within=within)
@@ -194,7 +187,6 @@ def test_one_record_costs_the_worst_case_once():
 
 
 def test_plan_check_reads_a_plan_with_pairs(tmp_path):
-    """Its claims name the levels of both trees, and it holds no totals."""
     stored = Path(__file__).parents[2] / "compatibility/plans.toml"
     path = tmp_path / "pairs.toml"
     path.write_text(toml_text(tomllib.loads(stored.read_text("utf-8"))["pairs"]))
@@ -206,7 +198,6 @@ def test_plan_check_reads_a_plan_with_pairs(tmp_path):
 @pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 2}])
 @pytest.mark.parametrize("unknown", [{}, {"place": ["S", "a"]}, {"place": "b", "industry": "y1"}])
 def test_the_engine_counts_each_pair_as_plain_python_does(unit, unknown):
-    """Rows with an unlisted place in one tree are in no table, or have another place there."""
     example = plan(at=("region", "sector", "job x region", "job x county"), **unknown, **unit)
     rows = [row | {"id": str(i)} for i, row in enumerate(every_row() * 2)]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -255,7 +246,6 @@ def test_of_several_hierarchies_none_has_the_name_of_a_column_or_of_anothers_lev
 
 
 def test_a_row_of_a_listed_region_and_an_unlisted_county_counts_by_a_derived_column_alone():
-    """A place is a whole path, also for a query of regions alone, as docs/plan.md says."""
     one = plan().canonical()
     one["derive"] = {"by_region": {"expression": "region"}}
     one["columns"] = {"by_region": {"keys": ["N", "S"]}}

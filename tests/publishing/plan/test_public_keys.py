@@ -56,35 +56,30 @@ def folder(tmp_path):
 def written(keys, folder=None, **more):
     column = {"keys": keys, **more}
     return Plan.from_dict(
-        {
-            "schema": 2, "name": "p", "dataset": "d@1", "table": "t",
-            "unit": {"protects": "person", "neighboring": "replace-one"},
-            "columns": {"ward": column}, "budget": {"zcdp": 1},
-            "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}],
-        },
+        {"schema": 2, "name": "p", "dataset": "d@1", "table": "t",
+         "unit": {"protects": "person", "neighboring": "replace-one"}, "columns": {"ward": column},
+         "budget": {"zcdp": 1},
+         "query": [{"name": "q", "measure": "count", "by": ["ward"], "share": 1}]},
         folder=folder,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "keys"),
-    [
-        ("{ from = 0, to = 3 }", (0, 1, 2, 3)),
-        ("{ from = -5, to = 6, step = 5 }", (-5, 0, 5)),
-        ("{ from = 5, to = 5 }", (5,)),
-        ("{ from = 2024-02-28, to = 2024-03-01 }", ("2024-02-28", "2024-02-29", "2024-03-01")),
-        ("{ from = '2023-12-31', to = 2024-01-01, step = 'month' }", ("2023-12", "2024-01")),
-        ("{ from = 2023-12-31, to = 2024-04-01, step = 'quarter' }",
-         ("2023-Q4", "2024-Q1", "2024-Q2")),
-        ("{ from = 2023-12-31, to = 2024-01-01, step = 'year' }", ("2023", "2024")),
-        ("{ from = 0001-01-01, to = 0001-01-31, step = 'year' }", ("0001",)),
-        ("{ from = 9999-11-30, to = 9999-12-31, step = 'month' }", ("9999-11", "9999-12")),
-        ("{ file = 'marked.csv', column = 'code' }", ("IL", "OH")),
-        ("{ file = 'numbers.csv' }", ("7", "-8")),
-        ("{ file = 'numbers.csv', integer = true }", (7, -8)),
-        ("{ file = 'same.csv' }", ("7", "007")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "keys"), [
+    ("{ from = 0, to = 3 }", (0, 1, 2, 3)),
+    ("{ from = -5, to = 6, step = 5 }", (-5, 0, 5)),
+    ("{ from = 5, to = 5 }", (5,)),
+    ("{ from = 2024-02-28, to = 2024-03-01 }", ("2024-02-28", "2024-02-29", "2024-03-01")),
+    ("{ from = '2023-12-31', to = 2024-01-01, step = 'month' }", ("2023-12", "2024-01")),
+    ("{ from = 2023-12-31, to = 2024-04-01, step = 'quarter' }",
+     ("2023-Q4", "2024-Q1", "2024-Q2")),
+    ("{ from = 2023-12-31, to = 2024-01-01, step = 'year' }", ("2023", "2024")),
+    ("{ from = 0001-01-01, to = 0001-01-31, step = 'year' }", ("0001",)),
+    ("{ from = 9999-11-30, to = 9999-12-31, step = 'month' }", ("9999-11", "9999-12")),
+    ("{ file = 'marked.csv', column = 'code' }", ("IL", "OH")),
+    ("{ file = 'numbers.csv' }", ("7", "-8")),
+    ("{ file = 'numbers.csv', integer = true }", (7, -8)),
+    ("{ file = 'same.csv' }", ("7", "007")),
+])  # fmt: skip
 def test_a_range_or_a_file_is_the_plan_of_the_list(text, keys, folder):
     plan = written(tomllib.loads(f"x = {text}")["x"], folder)
     assert plan.column("ward").keys == keys
@@ -92,44 +87,41 @@ def test_a_range_or_a_file_is_the_plan_of_the_list(text, keys, folder):
     assert plan.hash == written(list(keys)).hash == Plan.from_dict(plan.canonical()).hash
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{ from = 1, to = 0 }", "columns.ward.keys: from = 1 must be at most to = 0"),
-        ("{ from = 2024-02-01, to = 2024-01-31 }", "from = 2024-02-01 must be at most"),
-        ("{ from = 0, to = 1_000_000_000_000 }", "lists 1000000000001 keys, and the most is"),
-        ("{ from = -9_000_000_000_000_000_000, to = 9_000_000_000_000_000_000 }", "the most is"),
-        ("{ from = 0001-01-01, to = 9999-12-31 }", "lists 3652059 keys"),
-        ("{ from = 0, to = 2024-01-01 }", "both be numbers or both dates"),
-        ("{ from = 0, to = 9223372036854775808 }", "columns.ward.keys.to = 9223372036854775808"),
-        ("{ from = '2023-02-29', to = 2024-01-01 }", "keys.from = '2023-02-29': must be"),
-        ("{ from = 2023-01-01T00:00:00, to = 2024-01-01 }", "keys.from"),
-        ("{ from = 1.5, to = 2 }", "keys.from = 1.5"),
-        ("{ from = true, to = 2 }", "keys.from = true"),
-        ("{ from = 1, to = 2, step = 0 }", "keys.step = 0: must be"),
-        ("{ from = 1, to = 2, step = 'month' }", "step = 'month' is for dates"),
-        ("{ from = 2023-01-01, to = 2024-01-01, step = 2 }", "step = 2 is for numbers"),
-        ("{ from = 1 }", "columns.ward.keys.to is missing; give the last key"),
-        ("{ from = 1, too = 2 }", "there is no field 'too'; did you mean 'to'?"),
-        ("{}", "columns.ward.keys.from is missing"),
-        ("{ file = 'marked.csv', from = 1 }", "there is no field 'from'"),
-        ("{ file = 'marked.csv' }", "has no column 'ward'; its columns are ['code', 'name']"),
-        ("{ file = 'twice.csv', column = 'code' }", "row 3 has code = 'IL', like row 1"),
-        ("{ file = 'padded.csv', column = 'code' }", "row 2 has code = 'IL ' with blanks"),
-        ("{ file = 'missing.csv', column = 'code' }", "row 2 has code = '': a key must not be"),
-        ("{ file = 'blank.csv', column = 'code' }", "row 1 has code = '  ': a key must not be"),
-        ("{ file = 'header.csv', column = 'code' }", "'header.csv' lists no key"),
-        ("{ file = 'nothing.csv', column = 'code' }", "has no column 'code'"),
-        ("{ file = 'same.csv', integer = true }", "row 2 has ward = '007', like row 1"),
-        ("{ file = 'huge.csv', integer = true }", "must be a whole number of at most 18 digits"),
-        ("{ file = 'latin.csv', column = 'code' }", "not UTF-8"),
-        ("{ file = 'ragged.csv', column = 'code' }", "row 1 has 2 values"),
-        ("{ file = 'drop.csv', column = 'code' }", "the key 'drop' is the same as"),
-        ("{ file = 'absent.csv', column = 'code' }", "cannot read 'absent.csv'"),
-        ("{ file = '/etc/hostname', column = 'code' }", "is not in the plan's folder"),
-        ("{ file = '..', column = 'code' }", "is not in the plan's folder"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "reason"), [
+    ("{ from = 1, to = 0 }", "columns.ward.keys: from = 1 must be at most to = 0"),
+    ("{ from = 2024-02-01, to = 2024-01-31 }", "from = 2024-02-01 must be at most"),
+    ("{ from = 0, to = 1_000_000_000_000 }", "lists 1000000000001 keys, and the most is"),
+    ("{ from = -9_000_000_000_000_000_000, to = 9_000_000_000_000_000_000 }", "the most is"),
+    ("{ from = 0001-01-01, to = 9999-12-31 }", "lists 3652059 keys"),
+    ("{ from = 0, to = 2024-01-01 }", "both be numbers or both dates"),
+    ("{ from = 0, to = 9223372036854775808 }", "columns.ward.keys.to = 9223372036854775808"),
+    ("{ from = '2023-02-29', to = 2024-01-01 }", "keys.from = '2023-02-29': must be"),
+    ("{ from = 2023-01-01T00:00:00, to = 2024-01-01 }", "keys.from"),
+    ("{ from = 1.5, to = 2 }", "keys.from = 1.5"),
+    ("{ from = true, to = 2 }", "keys.from = true"),
+    ("{ from = 1, to = 2, step = 0 }", "keys.step = 0: must be"),
+    ("{ from = 1, to = 2, step = 'month' }", "step = 'month' is for dates"),
+    ("{ from = 2023-01-01, to = 2024-01-01, step = 2 }", "step = 2 is for numbers"),
+    ("{ from = 1 }", "columns.ward.keys.to is missing; give the last key"),
+    ("{ from = 1, too = 2 }", "there is no field 'too'; did you mean 'to'?"),
+    ("{}", "columns.ward.keys.from is missing"),
+    ("{ file = 'marked.csv', from = 1 }", "there is no field 'from'"),
+    ("{ file = 'marked.csv' }", "has no column 'ward'; its columns are ['code', 'name']"),
+    ("{ file = 'twice.csv', column = 'code' }", "row 3 has code = 'IL', like row 1"),
+    ("{ file = 'padded.csv', column = 'code' }", "row 2 has code = 'IL ' with blanks"),
+    ("{ file = 'missing.csv', column = 'code' }", "row 2 has code = '': a key must not be"),
+    ("{ file = 'blank.csv', column = 'code' }", "row 1 has code = '  ': a key must not be"),
+    ("{ file = 'header.csv', column = 'code' }", "'header.csv' lists no key"),
+    ("{ file = 'nothing.csv', column = 'code' }", "has no column 'code'"),
+    ("{ file = 'same.csv', integer = true }", "row 2 has ward = '007', like row 1"),
+    ("{ file = 'huge.csv', integer = true }", "must be a whole number of at most 18 digits"),
+    ("{ file = 'latin.csv', column = 'code' }", "not UTF-8"),
+    ("{ file = 'ragged.csv', column = 'code' }", "row 1 has 2 values"),
+    ("{ file = 'drop.csv', column = 'code' }", "the key 'drop' is the same as"),
+    ("{ file = 'absent.csv', column = 'code' }", "cannot read 'absent.csv'"),
+    ("{ file = '/etc/hostname', column = 'code' }", "is not in the plan's folder"),
+    ("{ file = '..', column = 'code' }", "is not in the plan's folder"),
+])  # fmt: skip
 def test_a_range_or_a_file_that_lists_no_keys_is_one_error(text, reason, folder):
     with pytest.raises(PlanError) as error:
         written(tomllib.loads(f"x = {text}")["x"], folder)
@@ -196,11 +188,6 @@ def test_a_key_file_may_not_be_data_of_the_run(folder):
     check_key_files(plan, {"t": str(folder / "numbers.csv")})
     with pytest.raises(PlanError, match=r"columns\.ward\.keys = 'marked\.csv' is also data"):
         check_key_files(plan, {"t": str(folder)})
-
-
-def test_the_check_of_a_plan_counts_the_keys_of_a_file(folder):
-    (keys,) = key_lists(written({"file": "marked.csv", "column": "code"}, folder))
-    assert keys.text() == "Key file marked.csv: 2 keys of ward. A release publishes each."
 
 
 @pytest.mark.parametrize("keys", [{"from": 0, "to": 1}, {"file": "marked.csv"}])
@@ -356,7 +343,6 @@ def test_keys_from_elsewhere_are_refused_also_behind_links(home):
 
 
 def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
-    """In its own process: a pipe without a writer would be waited for."""
     os.mkfifo(home / "plan" / "pipe.csv")
     (home / "plan" / "folder.csv").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
@@ -371,7 +357,6 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
 
 
 def test_a_device_is_refused_at_once():
-    """/dev/zero never ends."""
     data = {
         "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
@@ -432,7 +417,6 @@ def test_a_key_file_beside_the_data_is_public_and_is_used(home):
 
 
 def warned(**changes):
-    """The warnings about a plan with one hierarchy."""
     data = {
         "schema": 2, "name": "x", "dataset": "d@1", "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
@@ -447,21 +431,17 @@ def warned(**changes):
 
 
 def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():
-    """Places of which each has a row or two were made from the rows."""
     assert warned() == warned(most_rows=1000) == warned(most_rows=101) == ()
     (said,) = warned(most_rows=100)
     assert said.startswith("The level 'town' has 50 keys, and the plan declares 100 rows.")
     assert "column 'sex'" in warned(most_rows=4)[-1]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "name", "Name", "last_name", "FullName", "ssn", "SSN", "id", "person_id", "patient id",
-        "email", "e_mail", "phone", "phone_number", "Telephone", "address", "date_of_birth", "dob",
-        "passport_no", "user_name", "uuid", "mrn", "record_id", "address2",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "name", "Name", "last_name", "FullName", "ssn", "SSN", "id", "person_id", "patient id",
+    "email", "e_mail", "phone", "phone_number", "Telephone", "address", "date_of_birth", "dob",
+    "passport_no", "user_name", "uuid", "mrn", "record_id", "address2",
+])  # fmt: skip
 def test_a_level_that_is_named_like_an_identifier_is_warned_about(name):
     (said,) = warned(level=name)
     assert said.startswith(f"The level {name!r} is named like an identifier of a person")

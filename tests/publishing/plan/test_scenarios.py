@@ -191,9 +191,7 @@ def realized(data, attributes, within):
 
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize(("attributes", "within"), ASKED, ids=str)
-def test_the_tables_that_can_move_and_their_shifts_are_those_of_enumeration(
-    name, attributes, within
-):
+def test_the_tables_that_can_move_and_their_shifts_are_those_enumerated(name, attributes, within):
     data = PLANS[name]
     plan = Plan.from_dict(data)
     by_key = {(e.query, e.level, e.measure): e.shifts for e in moved(plan, attributes, within)}
@@ -323,19 +321,16 @@ def test_the_usual_scenarios_are_the_columns_and_each_level_within_the_one_above
     assert usual(Plan.from_dict(IDS)) == ((("a",), None), (("b",), None))
 
 
-@pytest.mark.parametrize(
-    ("attributes", "within", "message"),
-    [
-        ((), None, "name at least one"),
-        (("rase",), None, r"'rase'.* did you mean 'race'\? there are 'race', 'sex'.*'county'"),
-        (("county",), None, "within = 'land' or within = 'state'; or name 'land'"),
-        (("state",), "state", "for the attribute 'state' must be within = 'land'"),
-        (("county", "state"), "state", "for the attribute 'state' must be within = 'land'"),
-        (("county",), "stat", "must be within = 'land' or within = 'state'"),
-        (("land",), "land", "no level is above"),
-        (("race",), "state", "no attribute is a level"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "within", "message"), [
+    ((), None, "name at least one"),
+    (("rase",), None, r"'rase'.* did you mean 'race'\? there are 'race', 'sex'.*'county'"),
+    (("county",), None, "within = 'land' or within = 'state'; or name 'land'"),
+    (("state",), "state", "for the attribute 'state' must be within = 'land'"),
+    (("county", "state"), "state", "for the attribute 'state' must be within = 'land'"),
+    (("county",), "stat", "must be within = 'land' or within = 'state'"),
+    (("land",), "land", "no level is above"),
+    (("race",), "state", "no attribute is a level"),
+])  # fmt: skip
 def test_a_scenario_that_does_not_fit_is_refused_with_what_would(attributes, within, message):
     with pytest.raises(ValueError, match=message):
         Plan.from_dict(DROPS).concerning(*attributes, within=within)

@@ -33,7 +33,6 @@ def versions(finer, cells, rows, values, groups, per):
 
 
 def differences(before, after):
-    """Absolute differences of tables, sorted downward, without zeros."""
     return {
         tuple(sorted((abs(a - b) for a, b in zip(u, v, strict=True) if a != b), reverse=True))
         for u in before
@@ -54,7 +53,6 @@ if SIZE > 1:
 def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
     cells, finer, rows, neighboring, attempts
 ):
-    """Over bounds on cells and on rows in a cell, on their level and on one above it."""
     for (low, high), groups, per in itertools.product(RANGES, (None, 1, 2), (None, 1, 2)):
         values = range(low, high + 1) if finer * cells < 3 else sorted({low, high})
         units = set(versions(finer, cells, rows, values, groups, per))
@@ -117,29 +115,22 @@ def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_s
     assert np.allclose(powers(sigma_squared, (b,), first), together, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("given", "largest"),
-    [
-        ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
-        ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]), ([(8,), (5, 5)], [(8,), (5, 5)]),
-        ([(8,), (4, 4)], [(8,)]), ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "largest"), [
+    ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
+    ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]), ([(8,), (5, 5)], [(8,), (5, 5)]),
+    ([(8,), (4, 4)], [(8,)]), ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
+])  # fmt: skip
 def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, largest):
     assert list(listed(given)) == list(maximal(given)) == largest
 
 
-@pytest.mark.parametrize(
-    ("rows", "bounds", "vectors"),
-    [
-        (1000, {}, ((6000,),)), (1, {}, ((6,),)), (1000, {"cells": 1}, ((6000,),)),
-        (1000, {"groups": 1000, "rows_per_group": 1}, ((6,) * 1000,)),
-        (1000, {"groups": 3, "rows_per_group": 5}, ((30, 30, 30),)),
-        (1000, {"cells": 2, "rows_per_group": 5}, ((30, 30),)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rows", "bounds", "vectors"), [
+    (1000, {}, ((6000,),)), (1, {}, ((6,),)), (1000, {"cells": 1}, ((6000,),)),
+    (1000, {"groups": 1000, "rows_per_group": 1}, ((6,) * 1000,)),
+    (1000, {"groups": 3, "rows_per_group": 5}, ((30, 30, 30),)),
+    (1000, {"cells": 2, "rows_per_group": 5}, ((30, 30),)),
+])  # fmt: skip
 def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
-    """What may be added and taken alike: both versions of a unit in the same cells."""
     declared = shifts(
         **{"cells": 10**6, "neighboring": "replace-one", "rows": rows, "low": -3, "high": 3}
         | bounds
@@ -150,7 +141,6 @@ def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighboring):
-    """In the plan's units, for random clips and bounds; for years it is next to nothing."""
     draw = random.Random(3)
     for _ in range(300 * SIZE):
         low = draw.randint(-30, 30)
@@ -169,17 +159,14 @@ def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighbor
     assert own.squared * 500 < total.squared
 
 
-@pytest.mark.parametrize(
-    ("rows", "bounds", "squared"),
-    [
-        (1000, {}, 2 * 1000**2),
-        (1000, {"groups": 1000, "rows_per_group": 1}, 2000),
-        (1000, {"groups": 10, "rows_per_group": 7}, 2 * 10 * 49),
-        (1000, {"rows_per_group": 300}, 2 * (3 * 300**2 + 100**2)),
-        (1000, {"rows_per_group": 300, "finer": 2}, 2 * (600**2 + 400**2)),
-        (999, {"low": -3, "high": 5}, 64 * 999**2),
-    ],
-)
+@pytest.mark.parametrize(("rows", "bounds", "squared"), [
+    (1000, {}, 2 * 1000**2),
+    (1000, {"groups": 1000, "rows_per_group": 1}, 2000),
+    (1000, {"groups": 10, "rows_per_group": 7}, 2 * 10 * 49),
+    (1000, {"rows_per_group": 300}, 2 * (3 * 300**2 + 100**2)),
+    (1000, {"rows_per_group": 300, "finer": 2}, 2 * (600**2 + 400**2)),
+    (999, {"low": -3, "high": 5}, 64 * 999**2),
+])  # fmt: skip
 def test_many_rows_have_their_norm_in_closed_form(rows, bounds, squared):
     declared = shifts(cells=10**6, neighboring="replace-one", rows=rows, **bounds)
     assert declared.squared == squared
@@ -209,7 +196,6 @@ QUERIES = [
 
 
 def plan_of(query, neighboring, rows):
-    """A plan of one query."""
     return Plan.from_dict({
         "schema": 2, "name": "small", "dataset": "people@1", "table": "people",
         "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
@@ -238,7 +224,6 @@ def cell_of(query, place, sex, x, level):
 
 
 def added(query, measure, x):
-    """What a row in a cell adds."""
     if measure in ("count", "units"):
         return 1
     low, high = query["clip"]
@@ -277,10 +262,7 @@ def tables(query, measure, level, rows):
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: "-".join(map(str, q.values())))
-def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(
-    query, neighboring, attempts
-):
-    """The maximal differences of every version of a unit of two rows and every other, or none."""
+def test_neighboring_datasets_move_a_table_by_just_what_is_declared(query, neighboring, attempts):
     plan = plan_of(query, neighboring, 2)
     for entry in plan.entries():
         own = tables(query, entry.measure, entry.level, 2)

@@ -311,19 +311,16 @@ def test_a_comment_is_no_part_of_a_name():
     assert list(statement.derive) == ["month_born"]
 
 
-@pytest.mark.parametrize(
-    ("text", "given", "says"),
-    [
-        (None, {}, "statement = None: must be the text of a SELECT"), (3, {}, "statement = 3"),
-        ("SELECT COUNT(*) FROM people", {"clips": "x"}, "clips = 'x': must be a mapping"),
-        ("SELECT COUNT(*) FROM people", {"clips": [("x", 1)]}, "must be a mapping"),
-        ("SELECT COUNT(*) FROM people", {"delta": "foo"}, "'foo': no group has keys to discover"),
-        (
-            "SELECT sex, COUNT(*) FROM people GROUP BY sex", {"delta": "1e-9"},
-            r"key_delta \(--delta\) = '1e-9'",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "given", "says"), [
+    (None, {}, "statement = None: must be the text of a SELECT"), (3, {}, "statement = 3"),
+    ("SELECT COUNT(*) FROM people", {"clips": "x"}, "clips = 'x': must be a mapping"),
+    ("SELECT COUNT(*) FROM people", {"clips": [("x", 1)]}, "must be a mapping"),
+    ("SELECT COUNT(*) FROM people", {"delta": "foo"}, "'foo': no group has keys to discover"),
+    (
+        "SELECT sex, COUNT(*) FROM people GROUP BY sex", {"delta": "1e-9"},
+        r"key_delta \(--delta\) = '1e-9'",
+    ),
+])  # fmt: skip
 def test_an_argument_of_another_type_or_without_use_is_refused_by_name(text, given, says):
     with pytest.raises(PlanError, match=says):
         translate(text, parse(BASE), **given)

@@ -25,7 +25,6 @@ def plain_error(sigma_squared):
 
 @pytest.mark.parametrize("zcdp", ["1/10", "3", "40"])
 def test_counts_have_the_error_of_their_noise(zcdp):
-    """Standard error and 90% interval of a count are sums over the distribution of the noise."""
     plan = Plan.from_dict(tomllib.loads(MIXED) | {"budget": {"zcdp": zcdp}})
     fields = {error.name: error for error in errors(plan)}
     noise = {(e.query, e.level): s for e, s in plan.calibrated()}
@@ -39,7 +38,6 @@ def test_counts_have_the_error_of_their_noise(zcdp):
 
 
 def test_sums_are_told_in_the_units_of_the_plan():
-    """A column with two decimals has errors in whole units, not in hundredths."""
     sigma = math.sqrt(NOISE["pay", "state", "sum"])
     assert ERRORS["pay.state"].standard_error == pytest.approx(sigma / 100, rel=1e-12)
 
@@ -95,7 +93,6 @@ def test_the_least_rho_with_a_wanted_error(table, error):
 
 
 def test_the_least_rho_with_a_wanted_error_after_least_squares():
-    """Consistent tables reach it at less rho."""
     scale = scale_for(PLAN, "total.county", 3, consistent=True)
     assert scale > scale_for(PLAN, "total.county", 3)
     result = next(e for e in errors(PLAN, scale) if e.name == "total.county")
@@ -104,7 +101,6 @@ def test_the_least_rho_with_a_wanted_error_after_least_squares():
 
 
 def test_the_promise_is_that_of_the_mechanism():
-    """rho, epsilon and power at a scale are the safe sides of the plan's curve."""
     answer = guarantee_at(PLAN, Fraction(10))
     curve = PLAN.at_scale(Fraction(10)).tradeoff()
     assert answer["rho"] == pytest.approx(0.1)
@@ -113,7 +109,6 @@ def test_the_promise_is_that_of_the_mechanism():
 
 
 def test_tables_are_named_as_one_says_them():
-    """query.level, level query, and the query alone where it has one level."""
     for text in ("total.county", "county total", " county  total"):
         assert table_named(PLAN, text) == ("total", "county")
     assert table_named(PLAN, "race") == ("race", "county")
@@ -126,17 +121,13 @@ def test_tables_are_named_as_one_says_them():
         table_named(PLAN, 5)
 
 
-@pytest.mark.parametrize(
-    ("table", "error", "more", "words"),
-    [
-        ("mean age", 1, {}, "how many rows"),
-        ("ages", 1, {}, "how many rows"),
-        ("race", 0, {}, "above 0"),
-        ("race", 1e30, {}, "give a smaller one"),
-        ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
-    ],
-)
+@pytest.mark.parametrize(("table", "error", "more", "words"), [
+    ("mean age", 1, {}, "how many rows"),
+    ("ages", 1, {}, "how many rows"),
+    ("race", 0, {}, "above 0"),
+    ("race", 1e30, {}, "give a smaller one"),
+    ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
+])  # fmt: skip
 def test_errors_that_cannot_be_wanted_are_refused(table, error, more, words):
-    """The message says what would be right."""
     with pytest.raises(ValueError, match=words):
         scale_for(PLAN, table, error, **more)

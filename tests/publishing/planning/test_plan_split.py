@@ -76,7 +76,6 @@ def dense(shares, tables, weights):
 
 @pytest.mark.parametrize("weights", [(1, 1, 1), (10, 1, 1), (1, 1, 20)])
 def test_brute_force_finds_no_better_shares(weights):
-    """With consistency: a general optimizer on dense least squares, started in three places."""
     tables = [("race",), ("sex",), ("race", "sex")]
     names = ["r", "s", "both"]
     plan = of(
@@ -102,7 +101,6 @@ def test_brute_force_finds_no_better_shares(weights):
 
 
 def test_two_levels_of_an_even_tree_as_computed_by_hand():
-    """One state above n counties: the variances of the two-level tree, minimized on a fine grid."""
     n = 6
     places = {
         "p": {
@@ -130,7 +128,6 @@ def test_two_levels_of_an_even_tree_as_computed_by_hand():
 
 
 def test_a_plan_is_rewritten_with_its_comments():
-    """The shares are those of the split, exactly; everything else stays."""
     split = best_split(PLAN, {"total.county": 5})
     text = rewritten(MIXED, split)
     product = Plan.from_dict(tomllib.loads(text))
@@ -151,17 +148,13 @@ def test_a_plan_is_rewritten_with_its_comments():
     assert rewritten(text, best_split(product)) == text
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('split = { state = "1/2", county = "1/2" }', "[query.split]\nstate = 0.5\ncounty = 0.5"),
-        ('split = { state = "1/2", county = "1/2" }', "split.state = 0.5\nsplit.county = 0.5"),
-        ('name = "total"', '"name" = "total"'),
-        ('share = "1/4"                       # a quarter', '"share" = "1/4"'),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [
+    ('split = { state = "1/2", county = "1/2" }', "[query.split]\nstate = 0.5\ncounty = 0.5"),
+    ('split = { state = "1/2", county = "1/2" }', "split.state = 0.5\nsplit.county = 0.5"),
+    ('name = "total"', '"name" = "total"'),
+    ('share = "1/4"                       # a quarter', '"share" = "1/4"'),
+])  # fmt: skip
 def test_a_plan_that_is_written_otherwise_is_rewritten_too(old, new):
-    """Sections, dotted keys, and quoted keys get the same shares."""
     text = MIXED.replace(old, new)
     assert Plan.from_dict(tomllib.loads(text)) == PLAN
     split = best_split(PLAN, {"total.county": 5})
@@ -169,7 +162,6 @@ def test_a_plan_that_is_written_otherwise_is_rewritten_too(old, new):
 
 
 def test_without_queries_nothing_is_written():
-    """A text that is not the plan's is refused."""
     with pytest.raises(ValueError, match="not in the text"):
         rewritten("query = []", best_split(PLAN))
 
@@ -184,7 +176,6 @@ def weighed(text=MIXED, **weights):
 
 
 def test_a_plan_s_own_weights_count_where_none_are_given():
-    """By table: what is given goes before what the plan states, and that before 1."""
     plan = weighed(total={"county": 9}, race=4)
     assert best_split(plan) == best_split(PLAN, {"total.county": 9, "race": 4})
     given = {p.query + "." + p.level: p.weight for p in best_split(plan, {"race": 2}).parts}
@@ -203,21 +194,18 @@ def apart(**shares):
     )
 
 
-@pytest.mark.parametrize(
-    ("plan", "said"),
-    [
-        # Sum of weight / share: 9 / .75 + 1 / .25 = 16 is the least, and 20 that of halves.
-        (apart(a=("3/4", 9), b=("1/4", 1)), ["is 20% less than with equal shares", "No other"]),
-        # Halves give 20, of which (20 - 16) / 20 can be saved.
-        (apart(a=("1/2", 9), b=("1/2", 1)), ["that of equal shares, which these are", "by 20%"]),
-        # 9 / .25 + 1 / .75 = 37.33, 1.8667 times 20, of which 57.1% can be saved.
-        (apart(a=("1/4", 9), b=("3/4", 1)), ["is 87% more than with equal shares", "by 58%"]),
-        # 9 / .1 + 1 / .9 = 91.11, 4.5556 times 20.
-        (apart(a=("1/10", 9), b=("9/10", 1)), ["is 4.6 times that of equal shares", "by 83%"]),
-        (apart(a=("501/1000", 1), b=("499/1000", 1)), ["to less than 1%", "No other"]),
-        (apart(a=("1", 7)), ["one table, which gets all"]),
-    ],
-)
+@pytest.mark.parametrize(("plan", "said"), [
+    # Sum of weight / share: 9 / .75 + 1 / .25 = 16 is the least, and 20 that of halves.
+    (apart(a=("3/4", 9), b=("1/4", 1)), ["is 20% less than with equal shares", "No other"]),
+    # Halves give 20, of which (20 - 16) / 20 can be saved.
+    (apart(a=("1/2", 9), b=("1/2", 1)), ["that of equal shares, which these are", "by 20%"]),
+    # 9 / .25 + 1 / .75 = 37.33, 1.8667 times 20, of which 57.1% can be saved.
+    (apart(a=("1/4", 9), b=("3/4", 1)), ["is 87% more than with equal shares", "by 58%"]),
+    # 9 / .1 + 1 / .9 = 91.11, 4.5556 times 20.
+    (apart(a=("1/10", 9), b=("9/10", 1)), ["is 4.6 times that of equal shares", "by 83%"]),
+    (apart(a=("501/1000", 1), b=("499/1000", 1)), ["to less than 1%", "No other"]),
+    (apart(a=("1", 7)), ["one table, which gets all"]),
+])  # fmt: skip
 def test_how_good_a_plan_s_shares_are_is_said(plan, said):
     """Against equal shares and the best ones, as computed by hand, rounded against the plan's."""
     answer = " ".join(best_split(plan).standing())
@@ -226,19 +214,7 @@ def test_how_good_a_plan_s_shares_are_is_said(plan, said):
     assert ("neyman plan split" in answer) == ("Other shares would lower it" in answer)
 
 
-def test_what_the_errors_are_is_said_for_whom_they_are_about():
-    """Least squares is named only where there is one."""
-    answer = best_split(PLAN).measured("person")
-    assert "after the tables are made consistent" in answer
-    assert "A mean or a variance adds up those of the sums" in answer
-    assert "A mean" not in best_split(apart(a=("1/2", 9), b=("1/2", 1))).measured("person")
-    answer = best_split(PLAN, consistent=False).measured("household")
-    assert "add up" not in answer
-    assert "one household can change" in answer
-
-
 def test_shares_chosen_for_the_weights_are_found_good():
-    """With consistency too; a weight that was changed afterwards is found out."""
     text = rewritten(MIXED, best_split(PLAN, {"total.county": 9, "race": 4}))
     product = Plan.from_dict(tomllib.loads(text))
     split = best_split(product)
@@ -250,7 +226,6 @@ def test_shares_chosen_for_the_weights_are_found_good():
 
 
 def test_a_search_with_less_work_claims_less():
-    """The gap is safe however little was done: what was found is that near the true best."""
     plan = weighed(total={"county": 9}, race=40)
     best = best_split(plan)
     least = best.value / (1 + best.gap)
@@ -265,17 +240,7 @@ def test_a_search_with_less_work_claims_less():
         assert least <= result.value
 
 
-def test_what_a_split_does_is_said():
-    """The words name every table with its share, and what is saved."""
-    said = "\n".join(best_split(PLAN, {"race": 4}).explained())
-    assert "after least squares" in said
-    assert "race.county gets" in said
-    assert "its weight is 4 of 10" in said
-    assert "Compared with equal shares" in said
-
-
 def test_what_rounding_shares_costs_is_not_called_a_rise():
-    """Three tables that count alike get thirds, rounded: the error is that of equal shares."""
     said = tomllib.loads(MIXED)
     said["query"] = [said["query"][0] | {"name": name, "share": "1/3"} for name in "abc"]
     for part in said["query"]:
@@ -286,17 +251,13 @@ def test_what_rounding_shares_costs_is_not_called_a_rise():
     assert "Compared with equal shares, the weighted squared error is the same." in lines
 
 
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        ({"rase": 1}, "did you mean 'race'"),
-        ({"race": 0}, "above 0"),
-        ({"race": 1e300}, "1e60"),
-        ({"race": 1, "race.county": 2}, "a weight already"),
-    ],
-)
+@pytest.mark.parametrize(("weights", "words"), [
+    ({"rase": 1}, "did you mean 'race'"),
+    ({"race": 0}, "above 0"),
+    ({"race": 1e300}, "1e60"),
+    ({"race": 1, "race.county": 2}, "a weight already"),
+])  # fmt: skip
 def test_weights_of_nothing_are_refused(weights, words):
-    """The message says what there is."""
     with pytest.raises(ValueError, match=words):
         best_split(PLAN, weights)
 
@@ -314,16 +275,13 @@ def parts_by_age(relation, shares, **more):
     return of(
         *((n, by, {"where": filters.get(n), "share": shares[n]}) for n, by in tables.items()),
         unit={"protects": "person", "neighboring": relation},
-        columns={"sex": {"keys": ["f", "m"]}, "n": {"type": "whole"}},
-        disjoint=True,
-        **more,
-    )
+        columns={"sex": {"keys": ["f", "m"]}, "n": {"type": "whole"}}, disjoint=True, **more,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("relation", LOADS)
 @pytest.mark.parametrize("weights", [(1, 1, 1), (1, 1, 30), (20, 1, 4)])
 def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
-    """The worst case of a change spends the whole budget, with the shares that are found too."""
     names = ["all", "young", "old"]
     third = dict.fromkeys(names, "1/3")
     split = best_split(parts_by_age(relation, third), dict(zip(names, weights, strict=True)))
@@ -351,22 +309,19 @@ def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
 
 
 def test_consistent_disjoint_queries_get_better_shares_than_a_general_optimizer_finds():
-    """With least squares of the tables of everyone, one part of which has its own table."""
     plan = of(
         columns={
             "race": {"keys": list("abc"), "unknown": "c"},
-            "sex": {"keys": ["f", "m"], "unknown": "m"},
-            "n": {"type": "whole"},
+            "sex": {"keys": ["f", "m"], "unknown": "m"}, "n": {"type": "whole"},
         },
-        disjoint=True,
-        consistency={"method": "least-squares"},
+        disjoint=True, consistency={"method": "least-squares"},
         query=[
             {"name": "r", "measure": "count", "by": ["race"], "share": "1/4"},
             {"name": "both", "measure": "count", "by": ["race", "sex"], "share": "1/4"},
             {"name": "young", "measure": "count", "where": "n < 18", "share": "1/4"},
             {"name": "old", "measure": "count", "where": "n >= 18", "share": "1/4"},
         ],
-    )
+    )  # fmt: skip
     split = best_split(plan)
     assert split.consistent
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,44 +17,19 @@ import pyarrow as pa
 
 from kill_points import Said, forked
 from ledger_entries import UNIT
-from neyman import Ledger, run
+from neyman import Ledger
 from neyman.ledger import Checkpoint, LedgerError
-from neyman.publishing import Plan, create_key, guarantee, verify
+from neyman.publishing import Plan, create_key, guarantee, toml_text, verify
+from plans import SMALL, release
 
 __all__ = [
-    "CHARGE",
-    "DATA",
-    "PLAN",
-    "Place",
-    "files_of",
-    "imported",
-    "postgres_places",
-    "release",
+    "CHARGE", "DATA", "PLAN", "Place", "files_of", "imported", "postgres_places", "release",
     "sqlite_places",
-]
-
-release = partial(run, pages={})
+]  # fmt: skip
 
 CHARGE = Fraction(1, 2)
 DATA = {"race": ["white", "black"] * 50}
-PLAN = """
-schema = 2
-name = "small"
-dataset = "people@1"
-table = "people"
-[unit]
-protects = "person"
-neighboring = "replace-one"
-[columns.race]
-keys = ["white", "black"]
-[budget]
-zcdp = 0.5
-[[query]]
-name = "race"
-measure = "count"
-by = ["race"]
-share = "1"
-"""
+PLAN = toml_text(SMALL)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -76,11 +50,9 @@ class Place:
 
     @property
     def out(self) -> Path:
-        """Where the release is to be."""
         return self.folder / "out"
 
     def book(self) -> Ledger:
-        """The ledger."""
         return Ledger(self.url, checkpoint=self.checkpoint)
 
     def run(self, tell: Callable[[object], None], until: str = "", **more: Any) -> None:
@@ -101,11 +73,9 @@ class Place:
             tell(f"refused: {error}")
 
     def states(self) -> list[str]:
-        """Of all entries, in order."""
         return [entry.state for entry in self.book().entries(self.plan.dataset)]
 
     def checked(self, *, complete: bool = True) -> None:
-        """Nothing overspent, nothing half-published, and the chain holds."""
         with self.book() as book:
             if complete:
                 selection = self.checkpoint and Checkpoint.load(self.checkpoint)
@@ -119,7 +89,6 @@ class Place:
                 assert all(check.ok for check in verify(self.out))
 
     def again(self, folder: Path, **more: Any) -> Said:
-        """The same plan once more, to its end."""
         said = forked(lambda tell: self.run(tell, **more), None, folder)
         assert said.done, said.lines
         return said
@@ -155,7 +124,6 @@ def sqlite_places(folder: Path) -> Iterator[Place]:
 
 
 def postgres_places(folder: Path, url: str) -> Iterator[Place]:
-    """Accounts of one ledger, each with its own folder."""
     for number in itertools.count():
         dataset, own = f"people@{number}", folder / str(number)
         with Ledger(url) as book:

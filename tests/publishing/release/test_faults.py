@@ -97,7 +97,6 @@ def last_of_it(folder: str, url: str, processes: str) -> object:
 def test_processes_racing_for_the_last_of_the_budget_get_all_of_it_and_no_more(
     tmp_path: Path, place: str, processes: int, attempts
 ):
-    """Of three thirds that each of them wants, as many are granted as there are, none doubled."""
     attempts(processes)
     assert answer(__file__, "last_of_it", tmp_path, place, processes) > 0
 
@@ -131,7 +130,6 @@ def same_plan(folder: str, url: str, processes: str) -> object:
 def test_processes_racing_with_the_same_plan_are_charged_once_and_publish_the_same(
     tmp_path: Path, place: str, processes: int, attempts
 ):
-    """One makes it; each other one waits and gets its bytes, and none is refused."""
     attempts(processes)
     answer(__file__, "same_plan", tmp_path, place, processes)
 
@@ -202,16 +200,12 @@ def filled(folder: str, what: str) -> object:
 
 
 def resized(folder: Path, size: str) -> None:
-    """Give a small disk another size."""
     subprocess.run(["mount", "-o", f"remount,size={size}", "none", str(folder)], check=True)
 
 
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("what", ["out", "ledger"])
-def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(
-    tmp_path: Path, what: str, attempts
-):
-    """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
+def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path, what, attempts):
     result = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
     attempts(result["pages"])
     assert result["nothing spent"] or what == "out"
@@ -252,7 +246,6 @@ def limited(folder: str) -> object:
 
 
 def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path, attempts):
-    """Under RLIMIT_FSIZE of 512 bytes, 1 KiB, ... the ledger and the folder stay right."""
     runs = len(answer(__file__, "limited", tmp_path))
     attempts(runs)
     assert runs > 3
@@ -301,7 +294,6 @@ def unprivileged(folder: str) -> object:
 
 
 def test_folders_that_may_only_be_read_cost_nothing():
-    """As a user who is not root: nothing is spent or written, and the folder is named."""
     with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to other users
         os.chmod(folder, 0o755)
         out, ledger = answer(__file__, "unprivileged", folder)
@@ -345,7 +337,6 @@ def spark_killed(folder: str) -> object:
 
 @pytest.mark.needs("java")
 def test_a_spark_driver_that_is_killed_fails_the_run_as_charged(tmp_path: Path):
-    """Its Java is killed as counting begins: the charge stands, and nothing is published."""
     said = answer(__file__, "spark_killed", tmp_path)
     assert "charge stands" in said
     assert "running the plan again is refused" in said

@@ -1,71 +1,26 @@
-"""Releases under wrong clocks and swapped ledgers: order is that of the chain, and a copy is
-exposed by its checkpoint, or by what it does not know.
+"""Releases under swapped ledgers: a copy is exposed by its checkpoint, or by what it does not know.
 
 This file is also the script that its processes run (see `own_process`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import warnings
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from places import CHARGE, DATA, Place, new, release, sqlite_places
 
-from kill_points import forked, set_clock
-from ledger_entries import UNIT, confirmed, reading
+from kill_points import forked
+from ledger_entries import confirmed, reading
 from neyman import Ledger
 from neyman.ledger import ChargedError, LedgerError
 from neyman.publishing import verify
 from own_process import answer, main
-
-# Clocks
-
-
-def clocked(folder: str) -> object:
-    """Runs in processes whose clock stands in other years, as far as the ledger asks for it."""
-    warnings.simplefilter("ignore")
-    above = Path(folder)
-    for number, year in enumerate((2026, 1970, 9998, 1999)):
-        place = new(above, dataset=f"people@{number}")
-
-        class Clock(datetime):
-            @classmethod
-            def now(cls, tz: Any = None) -> datetime:
-                return datetime(year, 1, 1, tzinfo=tz)  # noqa: B023  # used before the next one
-
-        def work(tell: Callable[[object], None], place: Place = place, clock: Any = Clock) -> None:
-            set_clock(clock)
-            with place.book() as book:
-                book.create(place.plan.dataset, cap=9, **UNIT)
-            place.run(tell)
-            place.run(tell)
-
-        for expected in (["made", "before"], ["before", "before"]):
-            said = forked(work, None, above)
-            ends = [line for line in said.messages if line in ("made", "before")]
-            assert ends == expected, said.lines
-            place.checked()
-        shutil.rmtree(place.out)
-    with place.book() as book:
-        events = [json.loads(line) for line in book.lines()]
-        spent = [book.account(f"people@{number}").spent for number in range(4)]
-    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
-    assert spent == [CHARGE] * 4
-    return [event["when"][:4] for event in events if event["kind"] == "finish"]
-
-
-def test_a_clock_that_is_set_back_changes_no_order_and_no_spend(tmp_path: Path):
-    """The clock is replaced where the ledger asks for it; its order is that of the chain."""
-    assert answer(__file__, "clocked", tmp_path) == ["2026", "1970", "9998", "1999"]
-
 
 # Copies of the ledger
 
@@ -113,7 +68,6 @@ def copied(folder: str) -> object:
 
 
 def test_a_stale_copy_in_place_of_the_ledger_is_exposed_by_its_checkpoint(tmp_path: Path):
-    """With it the run is refused; without it a copy is whole, and only a release gives it away."""
     answer(__file__, "copied", tmp_path)
 
 
@@ -159,10 +113,7 @@ def swapped(folder: str) -> object:
     return results
 
 
-def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(
-    tmp_path: Path,
-):
-    """Before the charge the other ledger is charged; after it the run fails, and says why."""
+def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(tmp_path):
     before, *after = answer(__file__, "swapped", tmp_path)
     assert before == "made"
     for line in after:

@@ -103,7 +103,6 @@ def killed_everywhere(
 
 
 def start(place: Place, begin: str) -> list[str]:
-    """What an earlier run has left, and its states."""
     if begin == "nothing":
         return []
     if begin == "released":
@@ -176,7 +175,6 @@ def settled(url: str, others: frozenset[int]) -> None:
 
 
 def left(place: Place) -> list[str]:
-    """What is there and should not."""
     # The next one to write a checkpoint takes its unfinished file over.
     known = {"out", "ledger.db", "ledger.db-wal", "ledger.db-shm", "checkpoint", ".checkpoint.new"}
     return sorted({path.name for path in place.folder.iterdir()} - known)
@@ -199,7 +197,6 @@ def kills(folder: str, begin: str, share: str, url: str = "") -> object:
 def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_not_there(
     tmp_path: Path, share: int, attempts
 ):
-    """From the first step to the last: the ledger verifies, and the plan can be run again."""
     result = answer(__file__, "kills", tmp_path, "nothing", share)
     attempts(result["killed"])
     if share == 1:  # a kill at each step: some fall into each stage, however long it takes
@@ -212,17 +209,13 @@ def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_
 def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_made(
     tmp_path: Path, begin: str, share: int, attempts
 ):
-    """Replacing a reservation, charging again, and giving the same bytes are all or nothing."""
     result = answer(__file__, "kills", tmp_path, begin, share)
     attempts(result["killed"])
     assert result["killed"] > 20 / share, result
 
 
 @pytest.mark.parametrize("begin", ["nothing", "reading"])
-def test_a_release_on_postgresql_killed_at_each_step(
-    tmp_path: Path, postgres: Any, begin: str, share: int, attempts
-):
-    """Before each statement, and while each commit is sent, done and answered."""
+def test_a_release_on_postgresql_killed_at_each_step(tmp_path, postgres, begin, share, attempts):
     url = postgres.url(schema=f"killed_{begin}")
     result = answer(__file__, "kills", tmp_path, begin, share, url)
     attempts(result["killed"])
@@ -273,10 +266,7 @@ def operated(folder: str, name: str, product: str) -> object:
     ("name", "content"),
     [("create", ""), ("create", "y"), ("allocate", "y"), ("void", "y"), ("checkpoint", "y")],
 )
-def test_an_operation_killed_at_each_step_is_done_or_not(
-    tmp_path: Path, name: str, content: str, attempts
-):
-    """The ledger is whole or not there at all, and the same command again does it."""
+def test_an_operation_killed_at_each_step_is_done_or_not(tmp_path, name, content, attempts):
     points = answer(__file__, "operated", tmp_path, name, content)
     attempts(points)
     assert points > 5

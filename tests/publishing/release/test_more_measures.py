@@ -18,18 +18,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 PAID = {"column": "paid", "clip": [0, 10]}
 EDGES = {"column": "paid", "edges": list(range(11))}
 PLAN = {
-    "schema": 2,
-    "name": "shop",
-    "dataset": "shop@1",
-    "table": "sales",
+    "schema": 2, "name": "shop", "dataset": "shop@1", "table": "sales",
     "unit": {"protects": "customer", "neighboring": "add-remove"},
     "columns": {
-        "shop": {"keys": ["north", "south"]},
-        "product": {"discover": True},
-        "size": {"keys": [1, 2, 3, 4]},
-        "paid": {"decimals": 2, "parse": True},
-        "items": {"integer": True},
-        "note": {"type": "text"},
+        "shop": {"keys": ["north", "south"]}, "product": {"discover": True},
+        "size": {"keys": [1, 2, 3, 4]}, "paid": {"decimals": 2, "parse": True},
+        "items": {"integer": True}, "note": {"type": "text"},
     },
     "budget": {"zcdp": 50},
     "query": [
@@ -41,7 +35,7 @@ PLAN = {
         {"name": "least", "measure": "min", **EDGES},
         {"name": "most", "measure": "max", **EDGES},
     ],
-}
+}  # fmt: skip
 PLAN["query"] = [{**query, "share": "1/7"} for query in PLAN["query"]]
 
 
@@ -65,17 +59,13 @@ def released(tmp_path_factory):
         "shop@1", protects="customer", neighboring="add-remove", rows=1, cap=1000
     )
     out = release(
-        Plan.from_dict(PLAN),
-        pa.table(rows),
-        place / "ledger.db",
-        place / "out",
+        Plan.from_dict(PLAN), pa.table(rows), place / "ledger.db", place / "out",
         pages={"report.html": page},
-    )
+    )  # fmt: skip
     return rows, out
 
 
 def test_each_measure_is_near_that_of_the_data(released):
-    """With little noise: each value and its interval, against plain Python."""
     rows, out = released
     paid = [float(x) for x in rows["paid"]]
     (price,) = out.tables["price.all"].to_pylist()
@@ -98,7 +88,6 @@ def test_each_measure_is_near_that_of_the_data(released):
 
 
 def test_the_release_verifies_with_its_report(released):
-    """Every file follows from the plan, and the receipt holds the parts of each measure."""
     _, out = released
     assert [c for c in verify(out.folder, {"report.html": page}) if not c.ok] == []
     parts = [(m["query"], m["measure"]) for m in out.receipt["mechanisms"]]
@@ -108,7 +97,6 @@ def test_the_release_verifies_with_its_report(released):
 
 
 def test_the_errors_that_are_computed_beforehand_are_met(released):
-    """A ratio's and a deviation's standard error is at most the one before any data."""
     _, out = released
     by_query = {error.query: error for error in errors(Plan.from_dict(PLAN), rows=(3000, 6000))}
     for name, number in (("price", 1), ("spread", 0)):
@@ -120,36 +108,31 @@ def test_the_errors_that_are_computed_beforehand_are_met(released):
     assert by_query["products"].standard_error is not None
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"over": None}, "query[0].over (of query 'price') is missing; a ratio needs one"),
-        ({"over": "shop"}, "is not a column with integer = true or decimals"),
-        ({"clip_over": None}, "needs clip_over = [low, high]"),
-        ({"clip_over": [-1, 5]}, "the low end must be at least 0, as the sum divides"),
-        ({"clip_over": [5, 5]}, "the low end must be below the high end"),
-        ({"clip_over": [0, "1.5"]}, "must be whole numbers, as the column 'items' has"),
-        ({"clip_over": [0, 2**40]}, "the largest value, 1099511627776, times"),
-        ({"measure": "sum"}, "query[0].over (of query 'price') = 'items': a sum takes none"),
-        ({"measure": "distinct"}, "clip (of query 'price') = [0, 10]: a distinct takes none"),
-        (
-            {"measure": "distinct", "clip": None, "over": None, "clip_over": None},
-            "is not a column with keys or discover = true",
-        ),
-        ({"measure": "medain"}, "did you mean 'median'?"),
-        ({"over": "note"}, "is not a column with integer = true or decimals"),
-        ({"by": ["note"]}, "by[0] (of query 'price') = 'note': is not a column with keys"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"over": None}, "query[0].over (of query 'price') is missing; a ratio needs one"),
+    ({"over": "shop"}, "is not a column with integer = true or decimals"),
+    ({"clip_over": None}, "needs clip_over = [low, high]"),
+    ({"clip_over": [-1, 5]}, "the low end must be at least 0, as the sum divides"),
+    ({"clip_over": [5, 5]}, "the low end must be below the high end"),
+    ({"clip_over": [0, "1.5"]}, "must be whole numbers, as the column 'items' has"),
+    ({"clip_over": [0, 2**40]}, "the largest value, 1099511627776, times"),
+    ({"measure": "sum"}, "query[0].over (of query 'price') = 'items': a sum takes none"),
+    ({"measure": "distinct"}, "clip (of query 'price') = [0, 10]: a distinct takes none"),
+    (
+        {"measure": "distinct", "clip": None, "over": None, "clip_over": None},
+        "is not a column with keys or discover = true",
+    ),
+    ({"measure": "medain"}, "did you mean 'median'?"),
+    ({"over": "note"}, "is not a column with integer = true or decimals"),
+    ({"by": ["note"]}, "by[0] (of query 'price') = 'note': is not a column with keys"),
+])  # fmt: skip
 def test_what_does_not_fit_a_measure_is_refused(changes, words):
-    """Each error names the field, its value, and what is right."""
     with pytest.raises(PlanError) as error:
         Plan.from_dict(a_plan(**changes))
     assert words in str(error.value)
 
 
 def test_a_ratio_needs_no_more_than_its_sums():
-    """A row moves the parts by the ends of both clips, and the parts share the query's budget."""
     above, over = Plan.from_dict(a_plan()).entries()
     assert (above.measure, above.shifts, above.share) == ("sum", ((1000,),), Fraction(1, 2))
     assert (over.measure, over.shifts, over.share) == ("over", ((5,),), Fraction(1, 2))

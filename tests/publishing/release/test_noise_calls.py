@@ -22,38 +22,28 @@ TABLE = pa.table(
     dict(zip(("id", "place", "word", "pay"), map(list, zip(*ROWS, strict=True)), strict=True))
 )
 FORMS: dict[str, dict[str, Any]] = {
-    "count": {},
-    "units": {},
-    "sum": {"column": "pay", "clip": [0, 10]},
-    "mean": {"column": "pay", "clip": [0, 10]},
-    "variance": {"column": "pay", "clip": [0, 10]},
+    "count": {}, "units": {}, "sum": {"column": "pay", "clip": [0, 10]},
+    "mean": {"column": "pay", "clip": [0, 10]}, "variance": {"column": "pay", "clip": [0, 10]},
     "standard_deviation": {"column": "pay", "clip": [0, 10]},
     "ratio": {"column": "pay", "clip": [0, 10], "over": "pay", "clip_over": [0, 10]},
-    "histogram": {"column": "pay", "edges": [0, 4, 8, 12]},
-    "distinct": {"column": "word"},
-}
+    "histogram": {"column": "pay", "edges": [0, 4, 8, 12]}, "distinct": {"column": "word"},
+}  # fmt: skip
 FAR = 10**6
 """Noise that no true value and no other noise of the test can be taken for."""
 
 
 def plan_of(noise: str, *queries: dict[str, Any], **budget: Any) -> ny.Plan:
-    return ny.Plan.from_dict(
-        {
-            "schema": 2,
-            "name": "noise",
-            "dataset": "d@1",
-            "table": "t",
-            "noise": noise,
-            "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1, "id": "id"},
-            "columns": {
-                "place": {"keys": ["north", "south"]},
-                "word": {"discover": True} if budget else {"keys": ["w0", "w1", "w2"]},
-                "pay": {"integer": True},
-            },
-            "budget": {"zcdp": 10, **budget},
-            "query": [{"share": Fraction(1, len(queries)), **query} for query in queries],
-        }
-    )
+    return ny.Plan.from_dict({
+        "schema": 2, "name": "noise", "dataset": "d@1", "table": "t", "noise": noise,
+        "unit": {"protects": "person", "neighboring": "add-remove", "rows": 1, "id": "id"},
+        "columns": {
+            "place": {"keys": ["north", "south"]},
+            "word": {"discover": True} if budget else {"keys": ["w0", "w1", "w2"]},
+            "pay": {"integer": True},
+        },
+        "budget": {"zcdp": 10, **budget},
+        "query": [{"share": Fraction(1, len(queries)), **query} for query in queries],
+    })  # fmt: skip
 
 
 def listed(noise: str, measures: Iterable[str] = FORMS) -> ny.Plan:
@@ -99,16 +89,13 @@ def published(plan: ny.Plan, folder: Path) -> tuple[dict[str, pa.Table], list[di
 
 
 def gaussians(mechanism: dict[str, Any]) -> list[dict[str, Any]]:
-    """The Gaussian parts of a mechanism of a receipt."""
     parts = [part["mechanism"] for part in mechanism.get("parts", ())] or [mechanism]
     return [part for part in parts if "sigma_squared" in part]
 
 
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "rounded-gaussian"])
 @pytest.mark.parametrize("form", [listed, discovered])
-def test_each_form_draws_noise_of_exactly_the_receipt_s_variance(
-    form, noise, tmp_path, monkeypatch
-):
+def test_each_form_draws_noise_of_just_the_receipt_s_variance(form, noise, tmp_path, monkeypatch):
     spy = Spy(monkeypatch)
     _, mechanisms = published(form(noise), tmp_path)
     wanted: Counter[tuple[str, Fraction]] = Counter()
@@ -145,7 +132,6 @@ def test_each_number_is_the_true_one_and_what_the_sampler_returned(by, tmp_path,
 
 
 def test_numbers_that_follow_from_noisy_parts_move_with_the_noise(tmp_path, monkeypatch):
-    """Far noise on both sums of a ratio makes it about 1, and each bin has noise of its own."""
     Spy(monkeypatch)
     tables, _ = published(listed("discrete-gaussian"), tmp_path)
     assert np.allclose(np.array(tables["ratio.all"]["value"], float), 1, atol=1e-3)

@@ -50,7 +50,6 @@ def key(tmp_path: Path) -> Path:
 
 
 def test_a_signed_receipt_stands_and_says_by_whom(key: Path, tmp_path: Path):
-    """With the public key it is by that key; without one the fingerprint alone says whose it is."""
     public, digits = create_key(tmp_path / "another")
     assert public == tmp_path / "another.pub"
     signed = sign(RECEIPT, tmp_path / "another")
@@ -63,7 +62,6 @@ def test_a_signed_receipt_stands_and_says_by_whom(key: Path, tmp_path: Path):
 
 
 def test_the_signature_is_that_of_rfc_8032(key: Path):
-    """Another implementation's check accepts it; deterministic, over the receipt's bytes alone."""
     content = json.loads(sign(RECEIPT, key))
     assert content["algorithm"] == "ed25519"
     public = load_pem_public_key(Path(f"{key}.pub").read_bytes())
@@ -74,7 +72,6 @@ def test_the_signature_is_that_of_rfc_8032(key: Path):
 
 
 def test_keys_are_private_and_not_replaced(key: Path):
-    """Mode 0600; a second key at the same place is refused, and the first stays."""
     assert stat.S_IMODE(os.stat(key).st_mode) == 0o600
     before = key.read_bytes(), Path(f"{key}.pub").read_bytes()
     with pytest.raises(SignatureError, match="already exists"):
@@ -94,7 +91,6 @@ def test_a_key_that_others_may_read_does_not_sign(key: Path):
 
 
 def test_what_is_no_key_is_refused_in_words(key: Path, tmp_path: Path):
-    """Text, a public key, one of another kind, one with a password, none at all."""
     other = ec.generate_private_key(ec.SECP256R1())
     locked = ed25519.Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
@@ -122,7 +118,6 @@ def test_what_is_no_key_is_refused_in_words(key: Path, tmp_path: Path):
 
 
 def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path):
-    """Whatever kind of key, known or not, the bytes before the key's own come to say."""
     draw, signed, refused = random.Random(5), sign(RECEIPT, key), 0
     for path in (key, key.with_name(f"{key.name}.pub")):
         first, *lines, last = path.read_text().splitlines()
@@ -143,7 +138,6 @@ def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path)
 @settings(max_examples=100 * SIZE, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_change_is_refused_and_nothing_else_raises(key: Path, attempts, data: st.DataObject):
-    """A bit of the receipt or of the signature file changed, or the file cut or made anew."""
     attempts(1)
     signed = sign(RECEIPT, key)
     kind = data.draw(st.sampled_from(["receipt", "signature", "cut", "junk"]))
@@ -195,7 +189,6 @@ def signed(keys) -> dict[str, Path]:
 
 
 def both(folder: Path) -> tuple[bytes, bytes]:
-    """The receipt of a release, and its signature."""
     return (folder / "receipt.json").read_bytes(), (folder / SSH_SIGNATURE).read_bytes()
 
 
@@ -211,7 +204,6 @@ def accepts(folder: Path, content: bytes, signature: bytes, signer: str, space=N
 
 @pytest.mark.skipif(KEYGEN is None, reason="needs ssh-keygen")
 def test_ssh_keygen_accepts_the_receipt_and_nothing_else(keys, signed, tmp_path):
-    """Neither other bytes, nor another key, nor another purpose."""
     receipt, signature = both(signed["custodian"])
     signer = allowed_signer(keys / "custodian.pub")
     assert accepts(tmp_path, receipt, signature, signer)
@@ -223,7 +215,6 @@ def test_ssh_keygen_accepts_the_receipt_and_nothing_else(keys, signed, tmp_path)
 
 @pytest.mark.skipif(KEYGEN is None, reason="needs ssh-keygen")
 def test_what_ssh_keygen_signs_with_a_key_is_accepted_here(tmp_path):
-    """A signature by another program over the same bytes, with its own key."""
     run = [KEYGEN, "-q", "-t", "ed25519", "-N", "", "-f", "key"]
     subprocess.run(run, cwd=tmp_path, check=True)
     (tmp_path / "receipt.json").write_bytes(RECEIPT)
@@ -245,7 +236,6 @@ def test_a_signature_names_its_key_and_refuses_another(keys, signed):
 @settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, signed, place, bit):
-    """White space and nothing else may change: it is not a part of what the lines encode."""
     receipt, before = both(signed["custodian"])
     signature = bytearray(before)
     signature[place % len(signature)] ^= 1 << bit
@@ -259,7 +249,6 @@ def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, signed, p
 
 
 def test_every_bit_of_the_last_line_counts(keys, signed):
-    """Decoding ignores the last bits of base64 where its length is not a multiple of three."""
     receipt, signature = both(signed["custodian"])
     end = signature.rindex(b"\n-----END")
     for place in range(end - 6, end):

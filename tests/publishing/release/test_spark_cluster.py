@@ -156,7 +156,6 @@ def worker_killed(folder: str, rows: str) -> object:
 
 @pytest.mark.needs("java")
 def test_a_run_on_a_cluster_ends_whole_though_a_worker_is_killed(tmp_path: Path):
-    """It is charged once, publishes all, and has the cells of DuckDB."""
     seconds = 900 + ROWS / 10**4
     assert answer(__file__, "worker_killed", tmp_path, ROWS, seconds=seconds) > ROWS / 10
 

@@ -26,39 +26,23 @@ pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 RACES = ["=1+1", "-x", "a", "@b", "+c", "'=d", "'t Zand", "-1", "+2.5", "\te"]
 TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 PLAN = {
-    "schema": 2,
-    "name": "awkward",
-    "dataset": "people@1",
-    "table": "people",
+    "schema": 2, "name": "awkward", "dataset": "people@1", "table": "people",
     "unit": {"protects": "person", "neighboring": "replace-one"},
     "columns": {
-        "=race": {"keys": RACES},
-        "old": {"keys": [True, False]},
-        "code": {"keys": [-3, 0, 7]},
+        "=race": {"keys": RACES}, "old": {"keys": [True, False]}, "code": {"keys": [-3, 0, 7]},
         "age": {"integer": True},
     },
     "hierarchy": {
-        "place": {"levels": ["state", "county"], "keys": [["IL", "A"], ["IL", "B"], ["IN", "A"]]}
+        "place": {"levels": ["state", "county"], "keys": [["IL", "A"], ["IL", "B"], ["IN", "A"]]},
     },
     "budget": {"zcdp": "0.5"},
     "query": [
-        {
-            "name": "all",
-            "measure": "count",
-            "by": ["=race", "old", "code"],
-            "at": ["state", "county"],
-            "share": "1/2",
-        },
-        {
-            "name": "age",
-            "measure": "mean",
-            "column": "age",
-            "clip": [-90, 90],
-            "by": ["=race"],
-            "share": "1/2",
-        },
+        {"name": "all", "measure": "count", "by": ["=race", "old", "code"],
+         "at": ["state", "county"], "share": "1/2"},
+        {"name": "age", "measure": "mean", "column": "age", "clip": [-90, 90], "by": ["=race"],
+         "share": "1/2"},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -66,12 +50,10 @@ def place(tmp_path):
     size = 600
     people = {
         "=race": [RACES[i % len(RACES)] for i in range(size)],
-        "old": [i % 3 == 0 for i in range(size)],
-        "code": [(-3, 0, 7)[i % 3] for i in range(size)],
-        "state": ["IL"] * size,
-        "county": ["A", "B"] * (size // 2),
+        "old": [i % 3 == 0 for i in range(size)], "code": [(-3, 0, 7)[i % 3] for i in range(size)],
+        "state": ["IL"] * size, "county": ["A", "B"] * (size // 2),
         "age": [-(i % 90) for i in range(size)],
-    }
+    }  # fmt: skip
     pq.write_table(pa.table(people), tmp_path / "people.parquet")
     Ledger(tmp_path / "ledger.db").create(
         "people@1", protects="person", neighboring="replace-one", cap="2"
@@ -90,7 +72,6 @@ def failed(folder):
 
 
 def test_a_part_of_a_table_is_that_part_of_the_whole():
-    """Keys, values and intervals of cells 7 to 19 are rows 7 to 19 of the table made at once."""
     plan = Plan.from_dict(PLAN)
     for form in forms(plan, plan.calibrated()):
         random = np.random.Generator(np.random.Philox(1))
@@ -103,7 +84,6 @@ def test_a_part_of_a_table_is_that_part_of_the_whole():
 
 
 def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
-    """The keys of each row are those of a plain product over the declared keys."""
     plan = Plan.from_dict(PLAN)
     form = forms(plan, plan.calibrated())[1]
     table = form.build({"count": np.zeros(form.cells, dtype=np.int64)})
@@ -118,7 +98,6 @@ def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
 
 
 def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypatch):
-    """With seven cells at a time, each file has all rows in order and the digest that is listed."""
     monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=7))
     product = make(place)
     file = product.parquet("all.county")
@@ -134,24 +113,14 @@ def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypa
 
 
 def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place):
-    """In CSV such texts have an apostrophe in front, numbers do not; Parquet has none."""
     product = make(place)
     assert product.tables["all.state"].column("=race").unique().to_pylist() == RACES
     with (place / "out" / "tables" / "age.all.csv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
     assert header[0] == "'=race"
     assert [row[0] for row in rows] == [
-        "'=1+1",
-        "'-x",
-        "a",
-        "'@b",
-        "'+c",
-        "''=d",
-        "'t Zand",
-        "-1",
-        "+2.5",
-        "\\u0009e",
-    ]
+        "'=1+1", "'-x", "a", "'@b", "'+c", "''=d", "'t Zand", "-1", "+2.5", "\\u0009e",
+    ]  # fmt: skip
     assert any(float(row[1]) < 0 and row[1].startswith("-") for row in rows)
     assert failed(place / "out") == []
 
@@ -162,7 +131,6 @@ def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place
 @example("'''=")
 @example("-1.")
 def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
-    """Taking one apostrophe off a text that needs one, and reading its codes, gives the key."""
     shown = csv_form(pa.table({"key": [key]})).column("key")[0].as_py()
     stripped = shown.lstrip("'")
     formula = stripped[:1] in tuple("=+-@")
@@ -175,7 +143,6 @@ def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
 
 
 def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
-    """Above the most cells of a CSV file there is none: receipt, verification and report say it."""
     monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, csv_cells=100))
     product = make(place)
     assert not (place / "out" / "tables" / "all.state.csv").exists()
@@ -197,7 +164,6 @@ def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
 
 
 def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
-    """Parts follow one another from the first cell to the last, none larger than it may be."""
     plan = Plan.from_dict(PLAN)
     monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=50))
     for form in forms(plan, plan.calibrated()):
@@ -211,16 +177,12 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
     assert [one.path for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
 
 
-@pytest.mark.parametrize(
-    ("change", "check"),
-    [
-        (lambda t: t.set_column(2, "=race", [["a"] * len(t)]), "tables/all.county.parquet"),
-        (lambda t: t.slice(1), "tables/all.county.parquet"),
-        (lambda t: t.set_column(5, "value", [[0] * len(t)]), "tables/all.county.parquet"),
-    ],
-)
+@pytest.mark.parametrize(("change", "check"), [
+    (lambda t: t.set_column(2, "=race", [["a"] * len(t)]), "tables/all.county.parquet"),
+    (lambda t: t.slice(1), "tables/all.county.parquet"),
+    (lambda t: t.set_column(5, "value", [[0] * len(t)]), "tables/all.county.parquet"),
+])  # fmt: skip
 def test_a_change_in_any_part_of_a_table_is_found(place, monkeypatch, change, check):
-    """Verification looks at every part: a file whose digest was brought in line fails too."""
     monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=50))
     make(place)
     path = place / "out" / "tables" / "all.county.parquet"
@@ -234,7 +196,6 @@ def test_a_change_in_any_part_of_a_table_is_found(place, monkeypatch, change, ch
 
 
 def test_a_receipt_cannot_lead_out_of_its_folder(place):
-    """A table is read from the release's folder or not at all."""
     make(place)
     content = json.loads((place / "out" / "receipt.json").read_text())
     for path in ("../people.parquet", str(place / "people.parquet"), "tables/../../people.parquet"):

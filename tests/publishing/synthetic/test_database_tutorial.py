@@ -17,7 +17,6 @@ URL = "postgresql://statistics@db.example/clinic?table=hospital.people"
 
 @pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 def test_the_tutorial_from_a_database_does_what_it_shows(postgres, tmp_path):
-    """Its statements run as the owner of the server, and its release as the role that they make."""
     psycopg = pytest.importorskip("psycopg")
     pytest.importorskip("mbi")
     text = (DOCS / PAGE).read_text().split(SECTION)[1]

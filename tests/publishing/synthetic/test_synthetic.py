@@ -49,7 +49,6 @@ def release(tmp_path_factory):
 
 
 def test_rows_are_near_four_tables_of_fifty_thousand_people(release):
-    """Total variation is below .005 on each, counted anew from the rows."""
     result = synthesize(release)
     assert abs(result.rows.num_rows - 50_000) < 100
     for a, b in PAIRS:
@@ -71,7 +70,6 @@ def test_rows_are_near_four_tables_of_fifty_thousand_people(release):
 
 
 def test_tables_by_two_hierarchies_are_left_out_by_name(tmp_path):
-    """A row with a county and another state would be an impossible one."""
     plan = ny.Plan.from_dict({
         "schema": 2, "name": "p", "dataset": "p@1", "table": "people",
         "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
@@ -94,10 +92,7 @@ def test_tables_by_two_hierarchies_are_left_out_by_name(tmp_path):
     assert {one.table for one in result.tables} == {"all.state", "all.sector"}
 
 
-def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(
-    release, tmp_path, monkeypatch
-):
-    """Without data and ledger, and the ledger of the release is not changed."""
+def test_the_command_reads_the_release_alone_and_says_what_is_lost(release, tmp_path, monkeypatch):
     shutil.copytree(release.folder, tmp_path / "release")
     book = (release.folder.parent / "ledger.db").read_bytes()
     monkeypatch.chdir(tmp_path)
