@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from attacks import SIZE
 from random_laws import is_small
 
-__all__ = ["TEXTS", "changed", "fuzzed", "mutated", "named_errors", "texts", "values"]
+__all__ = ["TEXTS", "at_most", "changed", "fuzzed", "mutated", "named_errors", "texts", "values"]
 
 ASKED = os.environ.get("NEYMAN_FUZZ")
 """How many inputs in all; by default 1,000, always the same ones, or SIZE times as many others."""
@@ -242,7 +242,7 @@ def named_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
+def at_most(seconds: int) -> Iterator[None]:
     def late(*_: object) -> None:
         raise AssertionError(f"not done after {seconds} s")
 
@@ -269,7 +269,7 @@ def fuzzed(share: float) -> Callable[[Callable[..., None]], Callable[..., None]]
         )
         @given(st.data())
         def holds(data: Any) -> None:
-            with _at_most(_LONGEST):
+            with at_most(_LONGEST):
                 test(data.draw)
 
         def run(attempts: Callable[[int], None]) -> None:

@@ -170,9 +170,7 @@ def alike(
             if value is not None:
                 raise ValueError(f"{name} = {value!r} needs problem=, such as 'mean'")
         return compare_noise.alike(budget, count, sensitivity, kinds, tails)
-    if problem not in get_args(Problem):
-        problems = ", ".join(map(repr, get_args(Problem)))
-        raise ValueError(f"problem = {problem!r} must be one of {problems}")
+    check.one_of("problem", problem, get_args(Problem))
     if problem == "mean":
         if n is None:
             raise ValueError("n: a mean needs the number of records")

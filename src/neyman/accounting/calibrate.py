@@ -95,7 +95,7 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
     def described(x: float) -> Described:
         return check.described(f"make({x!r})", make(x))
 
-    if whole:
+    if check.truth("whole", whole):
         return _first_admitted(lambda n: budget.admits(described(n)))
     return _search_parameter(budget, described, 1.0, LIMITS.relative_width)
 

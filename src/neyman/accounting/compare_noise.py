@@ -121,8 +121,7 @@ def alike(
     every = (*KINDS, CANONICAL) if number == 1 else tuple(KINDS)
     rows: list[Alike] = []
     for kind in every if kinds is None else check.several("kinds", kinds, '["Gaussian"]'):
-        if kind not in every:
-            raise ValueError(f"kinds: {kind!r} must be one of {', '.join(map(repr, every))}")
+        check.one_of("kinds", kind, every)
         noise = _enough(kind, budget, number, shift)
         if noise is None:
             never = Bound(math.inf, math.inf, "upper", "no noise of this kind is enough")

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
 from neyman.noise.integer_noise import discrete_gaussian
-from neyman.noise.parameters import source
+from neyman.noise.parameters import secure_unless
 from neyman.numerics import check
 
 
@@ -138,7 +138,7 @@ class PersonalFilter:
             ValueError: the array has another shape.
             RuntimeError: the call is in a forked child process.
         """
-        randomness = source(SecureBits() if bits is None else bits)
+        randomness = secure_unless(bits)
         rows: Any = vectors
         wanted = f"a NumPy array of an integer dtype, of shape (people, d) = ({self.people}, d)"
         advice = "scale, round, and clip each row, then call np.array(rows, dtype=np.int64)"

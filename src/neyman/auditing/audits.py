@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import cast
 
 from neyman.auditing.black_box import attack_curve, search
 from neyman.auditing.equal_canaries import key_of
@@ -80,7 +78,7 @@ def counts(
         ("false_positives", false_positives, "negatives", negatives),
         ("false_negatives", false_negatives, "positives", positives),
     ]
-    limit = anytime_limit if anytime else clopper_pearson
+    limit = anytime_limit if check.truth("anytime", anytime) else clopper_pearson
     limits: list[tuple[int, float, float]] = []
     for name, errors, of, trials in counted:
         runs = _count(of, trials)
@@ -188,9 +186,7 @@ def _distinct(canaries: object) -> object:
     """Return the number of canaries, from a number or a sequence. Refuse equal canaries."""
     if not hasattr(canaries, "__len__"):
         return canaries
-    if isinstance(canaries, (str, bytes)):
-        raise TypeError("canaries must be a number or a sequence of canaries")
-    each = cast(Sequence[object], canaries)
+    each = check.several("canaries", canaries, "rows, or a number of them")
     first: dict[object, int] = {}
     for i, canary in enumerate(each):
         earlier = first.setdefault(key_of(canary), i)

@@ -267,11 +267,12 @@ def canaries(
     if inserted is None:
         chosen = np.random.default_rng().integers(0, 2, number).astype(bool)
     else:
-        given = np.asarray(inserted)
-        if given.dtype != np.bool_ or given.shape not in ((), (number,)):
+        given = np.asarray(inserted, object)
+        are_truths = all(isinstance(one, (bool, np.bool_)) for one in given.flat)
+        if not are_truths or given.shape not in ((), (number,)):
             raise TypeError(
                 f"inserted must be None, True, False, or {number} truth values, one per canary"
             )
-        chosen = np.broadcast_to(given, (number,)).copy()
+        chosen = np.broadcast_to(given.astype(bool), (number,)).copy()
     chosen.flags.writeable = False
     return Canaries(chosen, size, quiet, neighboring, inserted is None)

@@ -16,6 +16,7 @@ from neyman.auditing.rate_limits import all_counts, clopper_pearson, error_rates
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.raw_values import array_of
 from neyman.numerics.rounding import below
 
 
@@ -93,7 +94,8 @@ def error_limits(
     if isinstance(threshold, str) and threshold == "split":
         if min(len(members), len(others)) < 2:
             raise ValueError('threshold = "split" needs 2 scores of members and 2 of others')
-        rng = np.random.default_rng(seed)  # sorted first, so that the given order does not matter
+        # Sorted first, so that the given order does not matter.
+        rng = np.random.default_rng(seed if seed is None else check.integer("seed", seed))
         (first, members), (second, others) = (_halves(s, rng) for s in (members, others))
         at = best_threshold(first, second, each)
     elif isinstance(threshold, str):
@@ -242,9 +244,7 @@ def lira(scores: object, shadows: object, members: object) -> Array:
     Source: Carlini and others 2022.
     """
     observed = checked_scores("scores", scores)
-    shadow, inside = _floats("shadows", shadows), np.asarray(members)
-    if inside.dtype != bool:
-        raise TypeError("members must be an array of truth values")
+    shadow, inside = _floats("shadows", shadows), array_of("members", members, "b", 2)
     if shadow.ndim != 2 or shadow.shape != inside.shape or shadow.shape[1] != len(observed):
         raise ValueError(
             f"shadows and members have shapes {shadow.shape} and {inside.shape}; both must be "
@@ -309,9 +309,7 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
         raise ValueError(
             f"null and alternative have {len(from_null)} and {len(from_alternative)} outcomes"
         )
-    places: Any = np.asarray(outputs)
-    if places.ndim != 1 or places.dtype.kind not in "iu":
-        raise TypeError("outputs must be a sequence of whole numbers, one per run")
+    places = array_of("outputs", outputs, "iu", 1).astype(np.int64)
     possible = (from_null + from_alternative) > 0
     if len(places) and not (places.min() >= 0 and places.max() < len(possible)):
         raise ValueError(f"outputs must be from 0 to {len(possible) - 1}")

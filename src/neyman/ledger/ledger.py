@@ -74,7 +74,9 @@ class Ledger:
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self._store = _store_at(url, check.between("wait", wait, 0.0, 86_400.0))
-        self._checkpoint_path = None if checkpoint is None else Path(checkpoint).absolute()
+        self._checkpoint_path = (
+            None if checkpoint is None else Path(check.path("checkpoint", checkpoint)).absolute()
+        )
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.where!r})"
@@ -415,6 +417,7 @@ class Ledger:
         asked = _entry_or_number(entry)
         least = 1 if before is None else check.integer("before", before) + 1
         number = check.integer("after", after, least)
+        check.between("after", number, 0, 2**62)
         with self._write_transaction() as write:
             count_steps(write, asked, before, number)
 
@@ -484,7 +487,7 @@ class Ledger:
         Raises:
             LedgerError: the file has the checkpoint of another ledger, or this ledger is behind it.
         """
-        path = Path(path).absolute()
+        path = Path(check.path("path", path)).absolute()
         with self._reading(path if path.exists() else None) as db:
             checkpoint = checkpoint_of(db)
         write_checkpoint(path, checkpoint)
@@ -522,6 +525,8 @@ class Ledger:
         Args:
             checkpoint: a checkpoint that this ledger must continue.
         """
+        if not isinstance(checkpoint, Checkpoint | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"checkpoint = {checkpoint!r} must be a Checkpoint, or None")
         with _sound(self._store.where):
             problems = self._store.problems()
         with self._reading() as db:
@@ -611,9 +616,9 @@ def _refuse_behind(db: Transaction, checkpoint: Checkpoint, path: Path | None) -
 
 def _store_at(url: str | os.PathLike[str], wait: float) -> Store:
     """Return the store that a url names, without opening it."""
-    path = os.fspath(url)
-    if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
+    path = check.path("url", url)
+    if path == ":memory:":
+        raise ValueError("url = ':memory:' must be the path of a file, such as 'ledger.db'")
     if path.startswith(("postgresql://", "postgres://")):
         from neyman.ledger.postgres.store import PostgreSQL
 
@@ -624,10 +629,3 @@ def _store_at(url: str | os.PathLike[str], wait: float) -> Store:
             " file, such as 'ledger.db', and postgresql://..."
         )
     return SQLiteFile(Path(os.path.realpath(path)), wait)
-
-
-def _encodes(path: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False

@@ -16,7 +16,7 @@ from neyman.ledger.chain import now_utc
 from neyman.ledger.records import KEEPING, LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.numerics import check
-from neyman.numerics.relation import NEIGHBORING, Neighboring
+from neyman.numerics.relation import Neighboring, neighboring_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(f"{_NAME.pattern}@{_NAME.pattern}")
@@ -41,8 +41,7 @@ def account_terms(
             f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
             " 'census@1'"
         )
-    if neighboring not in NEIGHBORING:
-        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {NEIGHBORING}")
+    neighboring_of(neighboring)
     listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
     if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MAX_PARTS:
         raise ValueError(
@@ -81,7 +80,7 @@ def reservation_terms(
     asked, asked_delta = amount("charge", charge), amount("delta", delta)
     names(dataset=dataset, account=to, part=part)
     try:
-        json.loads(plan)
+        json.loads(check.text("plan", plan, "{}"))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"plan must be JSON text: {error}") from None
     return {
@@ -176,7 +175,7 @@ def unit_of(
 
 def relation_text(neighboring: str, totals: str) -> str:
     """Return the relation in an account's format. Exact totals add their hash to it."""
-    if not totals:
+    if not check.text("totals", totals, "sha256:..."):
         return neighboring
     if neighboring != "replace-one" or not _MARK.fullmatch(totals):
         raise ValueError(

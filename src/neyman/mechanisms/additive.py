@@ -299,7 +299,7 @@ def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, mo
     """Refuse ``above / below``, shift over noise, unless it is 0 or from 1e-150 to ``most``."""
     if isinstance(below, float) and above <= most and 1e-149 < above / below < most / 10:
         return
-    ratio = check.exact("sensitivity", above) / check.exact("noise", below)
+    ratio = check.exact(name, above) / check.exact(name, below)
     if ratio and not Fraction(1, 10**150) <= ratio <= most:
         raise ValueError(f"{name} = {above!r} / {below!r} must be between 1e-150 and {most:g}")
 
@@ -337,7 +337,7 @@ def shifts_or_norm(
     shifts = shift_vectors(sensitivity)
     if squared_norm is None:
         return shifts
-    if sensitivity != 1:
+    if isinstance(sensitivity, Iterable) or sensitivity != 1:
         raise ValueError("give at most one of sensitivity= and squared_norm=")
     return ()
 

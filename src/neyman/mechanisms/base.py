@@ -224,6 +224,7 @@ class Mechanism(Description):
         Source: Charles et al. 2024; [SA-9], [SA-10].
         """
         many = check.integer("records", records, 1)
+        check.finite("records", many)
         return self if many == 1 else self._of_user(many)
 
     def _of_user(self, records: int) -> Mechanism:
@@ -297,7 +298,7 @@ class Mechanism(Description):
         load_type(name)
         if name not in Mechanism._kinds:
             known = ", ".join(sorted({*MODULES, *Mechanism._kinds}))
-            raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
+            raise ValueError(f"description: type = {kind!r} is not a mechanism; known are {known}")
         _check_texts(description)
         try:
             mechanism = Mechanism._kinds[name]._from_fields(description)

@@ -9,8 +9,9 @@ from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EXACT_POSITIVE, integer, private_integer
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
 from neyman.noise.integer_noise import rounded_gaussian
+from neyman.noise.parameters import secure_unless
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class CircularGaussian(Mechanism):
             TypeError: value is not an integer. The message does not show it.
         """
         place = private_integer("value", value)
-        source = SecureBits() if bits is None else bits
+        source = secure_unless(bits)
         while True:
             noise = int(rounded_gaussian(self.sigma**2, 1, source)[0])
             if abs(noise) <= self._farthest:

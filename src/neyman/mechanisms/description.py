@@ -127,12 +127,6 @@ def exact_variance(
     return exact
 
 
-def _truth(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} = {value!r} must be True or False")
-    return value
-
-
 NUMBER = form(check.number)
 POSITIVE = form(positive)
 NON_NEGATIVE = form(_non_negative)
@@ -140,7 +134,7 @@ EXACT_POSITIVE = form(exact_above_zero)
 PROBABILITY = form(probability)
 EPSILON = form(pure_epsilon)
 COUNT = integer(1, LIMITS.count)
-TRUTH = form(_truth)
+TRUTH = form(check.truth)
 UNLESS_NORM = form(shown=lambda described: described.squared_norm is None)
 """Metadata for shifts: JSON has them unless their largest squared norm replaces them."""
 
@@ -154,7 +148,7 @@ def private_rational(name: str, value: object) -> Fraction:
     """Return a private number as an exact rational. An error names only its type."""
     try:
         return Fraction(cast(Fraction, value))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, ArithmeticError):
         pass  # raise outside, so that the error has no context that shows the value
     raise TypeError(f"{name} is a {type(value).__name__}; it must be a finite number")
 

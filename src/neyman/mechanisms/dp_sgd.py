@@ -12,6 +12,7 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.mechanisms.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular
 from neyman.noise.bits import SecureBits
@@ -180,11 +181,10 @@ class DPSGD(StandIn):
         super().__post_init__()
         if self.batch > self.n:
             raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
-        if self.sampling not in SAMPLINGS:
-            known = ", ".join(map(repr, SAMPLINGS))
-            raise ValueError(
-                f"sampling = {self.sampling!r} must be one of {known}: the training loop's scheme"
-            )
+        check.one_of("sampling", self.sampling, SAMPLINGS, ": the training loop's scheme")
+        if self.steps > DESCRIPTION_LIMITS.count:
+            most = f"{DESCRIPTION_LIMITS.count:g}"
+            raise ValueError(f"epochs = {self.epochs!r} must give at most {most} batches")
         if self.sampling in UNBROKEN and rational(self.epochs).denominator != 1:
             raise ValueError(
                 f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: an "
@@ -228,11 +228,8 @@ class DPSGD(StandIn):
             )
 
     def _check_users(self) -> None:
-        if self.user_sampling not in CLIPPED:
-            raise ValueError(
-                f"user_sampling = {self.user_sampling!r} must be 'examples' or 'users': what the "
-                "training loop draws and clips"
-            )
+        why = ": what the training loop draws and clips"
+        check.one_of("user_sampling", self.user_sampling, CLIPPED, why)
         examples = self.user_sampling == "examples"
         if examples and self.most_records > self.n:
             raise ValueError(

@@ -12,6 +12,7 @@ from fractions import Fraction
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.description import COUNT, POSITIVE, PROBABILITY, TRUTH, integer, rational
+from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
@@ -118,12 +119,8 @@ class Federated(StandIn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.protects not in PROTECTS:
-            raise ValueError(f"protects = {self.protects!r} must be 'record' or 'client'")
-        if self.against not in AGAINST:
-            raise ValueError(
-                f"against = {self.against!r} must be one of {', '.join(map(repr, AGAINST))}"
-            )
+        check.one_of("protects", self.protects, PROTECTS)
+        check.one_of("against", self.against, AGAINST)
         if self.colluding >= self.clients:
             raise ValueError(
                 f"colluding = {self.colluding} must be below clients = {self.clients}: the client "

@@ -11,6 +11,7 @@ from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import COUNT, PROBABILITY, integer, rational
+from neyman.numerics import check
 from neyman.numerics.relation import RELATIONS, Relation
 
 
@@ -35,8 +36,8 @@ class NonPrivate(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        undecided = self.relation == "any" and 0 < self.rate < 1
-        if self.relation not in RELATIONS or undecided:
+        check.one_of("relation", self.relation, RELATIONS)
+        if self.relation == "any" and 0 < self.rate < 1:
             raise ValueError(
                 f"relation = {self.relation!r} must be 'add-remove' or 'replace-one' if rate = "
                 f"{self.rate!r} is between 0 and 1"

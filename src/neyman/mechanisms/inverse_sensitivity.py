@@ -69,7 +69,7 @@ class InverseSensitivity(Mechanism):
         self._keep(rate=rate, squared_norm=squared_norm)
         vectors = shifts_or_norm(sensitivity, squared_norm)
         for move in {move for vector in vectors for move in vector}:
-            pure_epsilon("epsilon", 2 * self.rate * move)
+            pure_epsilon("the epsilon of rate and sensitivity", 2 * self.rate * move)
         self._keep(sensitivity=vectors, draws=draws)
 
     def losses(self) -> tuple[Composition, ...]:

@@ -22,10 +22,12 @@ from neyman.curves.tradeoff.enclosure import exponential
 from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EPSILON, TRUTH, integer, rational
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import secure_unless
 from neyman.noise.rejection import uniform
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.raw_values import array_of
 
 WORD_VALUES = 1 << 64
 
@@ -91,7 +93,6 @@ class Encoding(Mechanism):
         Estimates may be below 0 or above 1: clipping would bias them.
         """
 
-    @abstractmethod
     def variance(self, share: float, people: int) -> float:
         """Return the variance of the estimated share of one category.
 
@@ -99,21 +100,33 @@ class Encoding(Mechanism):
             share: the true share.
             people: n, the number of reports.
         """
+        count = check.finite("people", check.integer("people", people, 1))
+        return self._variance(check.probability("share", share)) / count
+
+    @abstractmethod
+    def _variance(self, share: float) -> float:
+        """Return the variance of one report's estimate."""
 
     def mean(self, reports: Array, values: Sequence[float] | Array) -> float:
         """Return an unbiased estimate of the mean of a number that each category stands for."""
         return float(np.asarray(values, dtype=float) @ self.frequencies(reports))
 
-    def _check_values(self, values: Sequence[int] | Array) -> Array:
-        held = np.asarray(values)
-        if held.ndim != 1 or (held.size and held.dtype.kind not in "iu"):
-            raise TypeError(f"values must be a list of whole numbers, not {values!r:.80}")
+    def _check_values(self, values: Sequence[int] | Array, name: str = "values") -> Array:
+        held = array_of(name, values, "iu", 1)
         if held.size and (held.min() < 0 or held.max() >= self.categories):
             raise ValueError(
-                f"values must be categories from 0 to {self.categories - 1}; "
+                f"{name} must be categories from 0 to {self.categories - 1}; "
                 "map others to one of them first"
             )
         return held.astype(np.int64)
+
+
+def _check_reports(reports: Array, *numbers_of_one: int) -> Array:
+    """Refuse anything but reports of this many whole numbers, at least one."""
+    held = array_of("reports", reports, "iu", 1 + len(numbers_of_one))
+    if not len(held) or held.shape[1:] != numbers_of_one:
+        raise ValueError(f"reports has the shape {held.shape}; give what report() returned")
+    return held
 
 
 @dataclass(frozen=True)
@@ -153,21 +166,22 @@ class CategoryResponse(Encoding):
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Return the reported categories, shape (n,); see `Encoding.report`."""
-        held, source = self._check_values(values), bits or SecureBits()
+        held, source = self._check_values(values), secure_unless(bits)
         lies = _happens(self._random, len(held), source)
         return np.where(lies, uniform(self.categories, len(held), source), held)
 
     def frequencies(self, reports: Array) -> Array:
         """Return (share of reports - b) / (1 - k b) by category, shape (k,). b: see the class."""
-        counts = np.bincount(np.asarray(reports), minlength=self.categories)
+        held = self._check_values(_check_reports(reports), "reports")
+        counts = np.bincount(held, minlength=self.categories)
         return (counts / counts.sum() - float(self._other)) / float(1 - self._random)
 
-    def variance(self, share: float, people: int) -> float:
-        """Return (share a (1 - a) + (1 - share) b (1 - b)) / (n (a - b)^2), a = 1 - (k - 1) b."""
+    def _variance(self, share: float) -> float:
+        """Return (share a (1 - a) + (1 - share) b (1 - b)) / (a - b)^2, a = 1 - (k - 1) b."""
         b = float(self._other)
         a = float(1 - (self.categories - 1) * self._other)
         difference = float(1 - self._random)
-        return (share * a * (1 - a) + (1 - share) * b * (1 - b)) / (people * difference**2)
+        return (share * a * (1 - a) + (1 - share) * b * (1 - b)) / difference**2
 
 
 @dataclass(frozen=True)
@@ -218,7 +232,7 @@ class UnaryEncoding(Encoding):
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Return the reported bits, shape (n, k); see `Encoding.report`."""
-        held, source = self._check_values(values), bits or SecureBits()
+        held, source = self._check_values(values), secure_unless(bits)
         p, q = self._bits
         sent = _happens(q, len(held) * self.categories, source)
         sent = sent.reshape(len(held), self.categories)
@@ -231,13 +245,14 @@ class UnaryEncoding(Encoding):
         A bit is 1 with probability p for the true category, and q for another category.
         """
         p, q = self._bits
-        return (np.mean(reports, axis=0) - float(q)) / float(p - q)
+        held = _check_reports(reports, self.categories)
+        return (np.mean(held, axis=0) - float(q)) / float(p - q)
 
-    def variance(self, share: float, people: int) -> float:
-        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2); see `frequencies`."""
+    def _variance(self, share: float) -> float:
+        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (p - q)^2; see `frequencies`."""
         p, q = map(float, self._bits)
         spread = share * p * (1 - p) + (1 - share) * q * (1 - q)
-        return spread / (people * float(self._bits[0] - self._bits[1]) ** 2)
+        return spread / float(self._bits[0] - self._bits[1]) ** 2
 
 
 @dataclass(frozen=True)
@@ -274,7 +289,7 @@ class HadamardResponse(Encoding):
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Return columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""
-        held, source = self._check_values(values), bits or SecureBits()
+        held, source = self._check_values(values), secure_unless(bits)
         column = uniform(self.columns, len(held), source)
         flip = _happens(self._flip_probability, len(held), source)
         odd = np.bitwise_count(held & column) % 2 == 1
@@ -282,7 +297,9 @@ class HadamardResponse(Encoding):
 
     def frequencies(self, reports: Array) -> Array:
         """Return the mean of sign times matrix entry, divided by 1 - 2 f, shape (k,)."""
-        column, sign = np.asarray(reports).T
+        column, sign = _check_reports(reports, 2).T
+        if column.min() < 0 or column.max() >= self.columns:
+            raise ValueError(f"reports must have columns from 0 to {self.columns - 1}")
         total = np.bincount(column, weights=sign, minlength=self.columns)
         step = 1
         while step < len(total):
@@ -291,9 +308,9 @@ class HadamardResponse(Encoding):
             step *= 2
         return total[: self.categories] / (len(column) * float(1 - 2 * self._flip_probability))
 
-    def variance(self, share: float, people: int) -> float:
-        """Return (1 / (1 - 2 f)^2 - share) / n."""
-        return (float(1 - 2 * self._flip_probability) ** -2 - share) / people
+    def _variance(self, share: float) -> float:
+        """Return 1 / (1 - 2 f)^2 - share."""
+        return float(1 - 2 * self._flip_probability) ** -2 - share
 
 
 def _up(probability: Fraction) -> Fraction:

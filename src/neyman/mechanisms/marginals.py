@@ -33,8 +33,9 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import exact_above_zero
 from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
 from neyman.noise.integer_noise import discrete_gaussian
+from neyman.noise.parameters import secure_unless
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
@@ -106,7 +107,7 @@ class Marginals(Mechanism):
         own = checked_sizes(sizes)
         neighboring_of(neighboring)
         variances: dict[Part, Fraction] = {}
-        for names, variance in noise.items():
+        for names, variance in check.mapping("noise", noise, "{('age',): 100}").items():
             part = ordered("noise", names, own)
             if part in variances:
                 raise ValueError(f"noise has the part {part} twice")
@@ -198,10 +199,10 @@ class Marginals(Mechanism):
         """
         sizes = dict(self.sizes)
         exact: dict[Part, NDArray[np.int64]] = {}
-        for names, given in tables.items():
+        for names, given in check.mapping("tables", tables, "{('age',): [3, 4]}").items():
             part = ordered("tables", names, sizes)
             exact[part] = _transpose(names, part, given, sizes)
-        source = SecureBits() if bits is None else bits
+        source = secure_unless(bits)
         covering = {part: _smallest_table(part, exact) for part, _ in self.noise}
         noisy: dict[Part, NDArray[np.int64]] = {}
         for part, variance in self.noise:
@@ -236,6 +237,7 @@ class Marginals(Mechanism):
                 "where it is public, and leave it out under 'add-remove', where it is measured"
             )
         sizes = dict(self.sizes)
+        check.mapping("measured", measured, "the result of measure()")
         parts: dict[Part, NDArray[np.float64]] = {}
         if total is not None:
             parts[()] = np.float64(check.integer("total", total)) + np.zeros(())
@@ -247,9 +249,10 @@ class Marginals(Mechanism):
             for axis in range(len(part)):
                 values = values - values.mean(axis=axis, keepdims=True)
             parts[part] = values / (self.unit * math.prod(sizes[name] for name in part))
-        wanted = self.finest() if marginals is None else marginals
+        if marginals is None:
+            marginals = self.finest()
         estimates: dict[Part, MarginalEstimate] = {}
-        for names in wanted:
+        for names in check.several("marginals", marginals, "[('age', 'sex')]"):
             of = ordered("marginals", names, sizes)
             if of not in parts:
                 raise ValueError(f"marginals: {of} was not measured; see the parts of noise")
@@ -320,11 +323,13 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
     """Return the ``names`` in the order of ``sizes``. Refuse unknown and repeated names."""
-    if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
-    given = (names,) if isinstance(names, str) else tuple(names)
+    try:
+        given = (names,) if isinstance(names, str) else tuple(names)
+    except TypeError:
+        message = f"{argument}: {names!r} must be attributes, such as ('age', 'sex')"
+        raise TypeError(message) from None
     for name in given:
-        if name not in sizes:
+        if not isinstance(name, str) or name not in sizes:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(
                 f"{argument}: {name!r} is not an attribute; there are {', '.join(sizes)}"
             )

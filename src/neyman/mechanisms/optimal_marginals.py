@@ -108,6 +108,7 @@ class MarginalStrategy:
         """
         cost, _ = largest(self.sizes, self.precisions, self.neighboring)
         scale = cost / (2 * exact_above_zero("rho", rho))
+        check.exact("noise at rho", scale)
         return Marginals(
             self.sizes, {part: scale / k for part, k in self.precisions.items()}, self.neighboring
         )
@@ -195,13 +196,12 @@ def optimal_marginals(
         1.995
     """
     own = checked_sizes(sizes)
-    if isinstance(workload, str) or not isinstance(workload, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(
-            f"workload = {workload!r} must be marginals by their attributes, such as "
-            "[('age', 'sex'), ('race',)]"
-        )
-    each = cast(Iterable[Part], workload)
     given = cast(Mapping[Part, float], workload) if isinstance(workload, Mapping) else None
+    each = check.several(
+        "workload",
+        cast("object", workload) if given is None else list(given),
+        "[('age', 'sex'), ('race',)]",
+    )
     weights: dict[Part, float] = {}
     for names in each:
         weight = 1.0 if given is None else given[names]
@@ -216,8 +216,7 @@ def optimal_marginals(
     for of in weights:
         if (cells := math.prod(own[name] for name in of)) > DISCRETE_GAUSSIAN_LIMITS.numbers:
             raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
-    if objective not in ("total", "largest"):
-        raise ValueError(f"objective = {objective!r} must be 'total' or 'largest'")
+    check.one_of("objective", objective, ("total", "largest"))
     neighboring_of(neighboring)
     if sum(2 ** len(of) for of in weights) > 8 * MARGINALS_LIMITS.parts:
         raise ValueError(

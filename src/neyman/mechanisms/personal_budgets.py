@@ -15,7 +15,8 @@ from neyman.curves.tradeoff.enclosure import exponential
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import rational
 from neyman.mechanisms.sampling import Subsampled
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import secure_unless
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
@@ -60,11 +61,8 @@ class PersonalBudgets(Mechanism):
     relation: Neighboring = "add-remove"
 
     def __post_init__(self) -> None:
-        if self.relation != "add-remove":
-            raise ValueError(
-                f"relation = {self.relation!r} must be 'add-remove': a record that is replaced may "
-                "get another budget, and then no one budget bounds what its change reveals"
-            )
+        why = ": a replaced record may get another budget, and no one budget bounds that change"
+        check.one_of("relation", self.relation, ("add-remove",), why)
         release: Any = self.mechanism
         if not isinstance(release, Mechanism):
             raise TypeError(
@@ -138,7 +136,7 @@ class PersonalBudgets(Mechanism):
                 one row.
             bits: the source of randomness, by default `SecureBits`.
         """
-        source = bits or SecureBits()
+        source = secure_unless(bits)
         owners: dict[Fraction, list[int]] = {}
         for row, budget in enumerate(check.several("budgets", budgets)):
             owners.setdefault(check.exact("budgets", budget), []).append(row)

@@ -18,7 +18,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
-from neyman.mechanisms.description import POSITIVE, TRUTH, rational
+from neyman.mechanisms.description import POSITIVE, TRUTH, pure_epsilon, rational
 from neyman.mechanisms.private_selection import ExponentialMechanism
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of
@@ -153,8 +153,9 @@ class PosteriorSample(Mechanism):
         neighboring_of(
             neighboring, ": it decides whether one record's log-likelihood changes, or two"
         )
-        check.non_negative("spread", spread)
-        return ExponentialMechanism(MOVES[neighboring] * check.exact("spread", spread))
+        epsilon = MOVES[neighboring] * check.exact("spread", spread)
+        pure_epsilon("the epsilon of spread", epsilon)
+        return ExponentialMechanism(epsilon)
 
     def losses(self) -> tuple[Composition, ...]:
         """Return one Gaussian loss. With a total variation, add the chance of full disclosure."""

@@ -21,6 +21,7 @@ from neyman.mechanisms.description import (
     pure_epsilon,
     rational,
 )
+from neyman.numerics import check
 
 NOISES = ("laplace", "gumbel", "exponential")
 MAX_ANSWERS = 10**9
@@ -108,10 +109,8 @@ class ReportNoisyMax(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise not in NOISES:
-            known = ", ".join(map(repr, NOISES))
-            raise ValueError(f"noise = {self.noise!r} must be one of {known}")
-        pure_epsilon("epsilon", self.epsilon())
+        check.one_of("noise", self.noise, NOISES)
+        pure_epsilon("the epsilon of scale and sensitivity", self.epsilon())
 
     def epsilon(self) -> Fraction:
         """Return the proven pure epsilon as an exact rational."""
@@ -174,7 +173,8 @@ class SparseVector(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        pure_epsilon("epsilon", self.epsilon())
+        name = "the epsilon of threshold_scale, query_scale, and sensitivity"
+        pure_epsilon(name, self.epsilon())
 
     def epsilon(self) -> Fraction:
         """Return the proven pure epsilon as an exact rational."""

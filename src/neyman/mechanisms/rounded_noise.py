@@ -62,13 +62,14 @@ class RoundedGaussian(Mechanism):
         exact = exact_variance(sigma, sigma_squared)
         moved = check.integer("sensitivity", sensitivity)
         if squared_norm is not None:
-            if sensitivity != 1:
+            if moved != 1:
                 raise ValueError("give at most one of sensitivity= and squared_norm=")
             squared_norm = check.integer("squared_norm", squared_norm, 1)
         squared = moved**2 if squared_norm is None else squared_norm
         if squared > 10**26 or squared > 10**12 * exact:
             raise ValueError(
-                f"the squared shift {squared} must be at most 1e26, and at most 1e12 sigma^2: "
+                "the squared sensitivity, or squared_norm, must be at most 1e26, and at most "
+                f"1e12 sigma^2, and is {check.shortened(str(squared))}: "
                 "count in larger units, or add more noise"
             )
         self._keep(sigma_squared=exact, sensitivity=moved, squared_norm=squared_norm)

@@ -36,7 +36,8 @@ from neyman.mechanisms.description import COUNT, PROBABILITY, form, integer, pro
 from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.numerics.relation import Neighboring
+from neyman.numerics import check
+from neyman.numerics.relation import Neighboring, neighboring_of
 
 MAX_USER_RECORDS = 1000  # per user: the mixture has one normal distribution for each
 
@@ -80,10 +81,7 @@ class Subsampled(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.neighboring not in ("add-remove", "replace-one"):
-            raise ValueError(
-                f"neighboring = {self.neighboring!r} must be 'add-remove' or 'replace-one'"
-            )
+        neighboring_of(self.neighboring)
         known = self.mechanism.neighboring
         if self.neighboring == "replace-one" and known != "any":
             raise ValueError(
@@ -278,11 +276,9 @@ def subsampled(
         return Subsampled(mechanism, share, relation)
     if size is None or population is None:
         raise ValueError("give either rate= (Poisson) or both size= and population= (fixed size)")
-    if neighboring not in (None, "replace-one"):
-        raise ValueError(
-            f"neighboring = {neighboring!r} does not go with a sample of fixed size, because one "
-            "record more or less changes the possible samples; use 'replace-one', or rate="
-        )
+    if neighboring is not None:
+        why = ": another relation does not go with a sample of fixed size; or give rate="
+        check.one_of("neighboring", neighboring, ("replace-one",), why)
     if isinstance(mechanism, FixedSize) and mechanism.population == size:
         return FixedSize(mechanism.mechanism, mechanism.size, population)
     return FixedSize(mechanism, size, population)

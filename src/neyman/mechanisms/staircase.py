@@ -19,7 +19,8 @@ from neyman.mechanisms.description import (
     private_rational,
     rational,
 )
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import secure_unless
 from neyman.noise.real_noise import rounded_staircase
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -151,7 +152,7 @@ class Staircase(Mechanism):
         grid = exact_above_zero("step", step)
         place = private_rational("value", value) / grid
         width = rational(self.sensitivity) / grid
-        source = SecureBits() if bits is None else bits
+        source = secure_unless(bits)
         return grid * rounded_staircase(place, rational(self.epsilon), self.gamma, width, source)
 
     def absolute_error(self) -> Bound:
@@ -176,8 +177,7 @@ class Staircase(Mechanism):
 
 def _best(epsilon: Fraction, cost: Cost) -> Fraction:
     """Return the gamma that minimizes the expected cost, to 15 digits [SC-3]."""
-    if cost not in ("absolute", "squared"):
-        raise ValueError(f"cost = {cost!r} must be 'absolute' or 'squared'")
+    check.one_of("cost", cost, ("absolute", "squared"))
     with localcontext(_context()):
         b = (-_decimal(epsilon)).exp()
         # The value of b + (1 - b) gamma with the least cost.

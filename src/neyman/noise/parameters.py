@@ -10,7 +10,7 @@ from typing import Protocol, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise.bits import Bits
+from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
 
@@ -69,6 +69,11 @@ def source(bits: object) -> Bits:
     return bits
 
 
+def secure_unless(bits: object) -> Bits:
+    """Return `SecureBits`, or the given source."""
+    return SecureBits() if bits is None else source(bits)
+
+
 def room(size: int, out: Room | None) -> NDArray[np.int64]:
     """Return the array for ``size`` draws: ``out``, or a new array.
 
@@ -78,6 +83,7 @@ def room(size: int, out: Room | None) -> NDArray[np.int64]:
             read-only.
     """
     size = check.integer("size", size)
+    check.between("size", size, 0, 1 << 40)
     if out is None:
         return np.empty(size, np.int64)
     if not isinstance(out, np.ndarray) or out.dtype != np.int64:

@@ -60,7 +60,7 @@ class Bound:
                 object.__setattr__(self, name, _as_float(name, end))
         if not self.lower <= self.upper:
             raise ValueError(f"lower = {self.lower!r} must not exceed upper = {self.upper!r}")
-        if self.safe not in ("lower", "upper"):
+        if not isinstance(self.safe, str) or self.safe not in ("lower", "upper"):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"safe = {self.safe!r} must be 'lower' or 'upper'")
 
     def __float__(self) -> float:
@@ -185,6 +185,8 @@ def _as_float(name: str, end: Any) -> float:
     if isinstance(end, (bool, str, bytes)) or not isinstance(end, (Real, Decimal)):
         raise TypeError(f"{name} = {end!r} must be a real number, as an end of an interval")
     exact: Any = end
+    if isinstance(end, Decimal) and end.is_snan():
+        exact = math.nan
     try:
         number = float(exact)
     except OverflowError:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Integral, Rational, Real
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, TypeVar, cast
+
+Choice = TypeVar("Choice", bound=str)
 
 MAX_EXPONENT = 300  # largest exponent of an exact number, near the range of floats
 _MAX_NUMBER = 10**MAX_EXPONENT
@@ -114,6 +118,38 @@ def plain(name: str, value: object) -> object:
     return exact(name, value) if isinstance(value, str) else value
 
 
+def truth(name: str, value: object) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} = {_shown(value)} must be True or False")
+    return value
+
+
+def text(name: str, value: object, example: str) -> str:
+    """Return ``value`` if it is a text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {_shown(value)} must be a text, such as {example!r}")
+    return value
+
+
+def path(name: str, value: object) -> str:
+    """Return the path of a file, if the system can have it."""
+    given = os.fspath(cast("str", value)) if isinstance(value, (str, os.PathLike)) else None
+    with suppress(UnicodeEncodeError):
+        if given and b"\0" not in os.fsencode(given):
+            return given
+    raise ValueError(
+        f"{name} = {_shown(cast('object', value))} must be the path of a file, such as {name!r}"
+    )
+
+
+def mapping(name: str, value: object, example: str) -> Mapping[Any, Any]:
+    """Return ``value`` if it is a mapping."""
+    if not is_mapping(value):
+        raise TypeError(f"{name} = {_shown(value)} must be a mapping, such as {example}")
+    return value
+
+
 def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:
     """Return ``values`` as a list in order. Refuse scalars, text, sets, and mappings."""
     items = cast("Iterable[object]", values)
@@ -125,6 +161,16 @@ def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]
         else:
             return list(entries)
     raise TypeError(f"{name} = {_shown(items)} must be a sequence, such as {example}")
+
+
+def one_of(name: str, value: object, known: Iterable[Choice], why: str = "") -> Choice:
+    """Return ``value`` if it is one of the ``known`` texts. ``why`` ends the message."""
+    for one in known:
+        if isinstance(value, str) and value == one:
+            return one
+    texts = list(map(repr, known))
+    listed = " or ".join(texts) if len(texts) < 3 else f"one of {', '.join(texts)}"
+    raise ValueError(f"{name} = {_shown(value)} must be {listed}{why}")
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:

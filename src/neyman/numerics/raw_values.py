@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
 
@@ -104,6 +105,20 @@ def entries_of(name: str, values: object) -> NDArray[Any]:
     for k, entry in enumerate(entries):
         array[k] = entry
     return array
+
+
+def array_of(name: str, values: object, kinds: str, axes: int) -> NDArray[Any]:
+    """Return an array of these kinds of numbers and this number of axes. An error shows no value.
+
+    Raises:
+        TypeError: the values are no such array, such as rows of different lengths.
+    """
+    with suppress(ValueError):
+        array = np.asarray(values)
+        if array.ndim == axes and (not array.size or array.dtype.kind in kinds):
+            return array
+    what = {"iu": "whole numbers", "b": "truth values"}.get(kinds, "numbers")
+    raise TypeError(f"{name} must be {'a list' if axes == 1 else 'rows'} of {what}")
 
 
 def as_floats(array: NDArray[Any]) -> Floats:

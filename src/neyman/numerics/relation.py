@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from neyman.numerics import check
+
 Neighboring = Literal["replace-one", "add-remove"]
 
 Relation = Literal["any", "add-remove", "replace-one"]
@@ -32,10 +34,7 @@ def neighboring_of(value: object, why: str = "") -> Neighboring:
     Raises:
         ValueError: ``value`` is neither relation.
     """
-    for relation in NEIGHBORING:
-        if value == relation:
-            return relation
-    raise ValueError(f"neighboring = {value!r} must be 'add-remove' or 'replace-one'{why}")
+    return check.one_of("neighboring", value, NEIGHBORING, why)
 
 
 def relation_of(value: object) -> Relation:
@@ -44,10 +43,7 @@ def relation_of(value: object) -> Relation:
     Raises:
         ValueError: ``value`` is neither.
     """
-    for relation in RELATIONS:
-        if value == relation:
-            return relation
-    raise ValueError(f"neighboring = {value!r} must be one of {', '.join(map(repr, RELATIONS))}")
+    return check.one_of("neighboring", value, RELATIONS)
 
 
 def unified(a: Relation, b: Relation) -> Relation:

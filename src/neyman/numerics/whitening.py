@@ -93,7 +93,7 @@ def whitened_norm(
 
 def _numbers(name: str, rows: Matrix) -> list[list[Fraction]]:
     example = "[[4, 1], [1, 2]]"
-    listed = rows.tolist() if isinstance(rows, np.ndarray) else check.several(name, rows, example)
+    listed = check.several(name, rows.tolist() if isinstance(rows, np.ndarray) else rows, example)
     return [
         [
             check.exact(f"{name}[{i}][{j}]", entry)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog
 from scipy.stats import binom
 
 import neyman as ny
@@ -131,6 +131,21 @@ def test_the_size_is_at_most_the_level_and_near_it(curve, n, null, level, altern
     size = binomial_test(curve, n, null, alternative).power(truth=null, level=level)
     assert size.lower <= float(Fraction(level))
     assert size.lower >= float(Fraction(level)) * (1 - 1e-3) - 1e-7
+
+
+@pytest.mark.parametrize("alternative", ["greater", "less"])
+@pytest.mark.parametrize("truth", [0.3, 0.7])
+def test_power_on_either_side_of_the_null_is_that_of_one_threshold(alternative, truth):
+    noise, counts = ny.CanonicalNoise(ny.gdp(1)), np.arange(10)
+
+    def rejected(place, share):
+        below = noise.cdf(place - counts)
+        return binom.pmf(counts, 9, share) @ (below if alternative == "less" else 1 - below)
+
+    place = brentq(lambda place: rejected(place, 0.5) - 0.1, -20, 30, xtol=1e-12)
+    power = binomial_test(ny.gdp(1), 9, alternative=alternative).power(truth=truth, level=0.1)
+    assert power.lower - 1e-6 <= rejected(place, truth) <= power.upper + 1e-6
+    assert power.width < 1e-5
 
 
 def test_power_rises_with_the_truth_the_level_and_the_budget():

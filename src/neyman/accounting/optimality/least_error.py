@@ -130,11 +130,8 @@ def least_error(
     Sources: Le Cam 1973; Assouad 1983; Gill and Levit 1995 (van Trees); Duchi, Jordan and
     Wainwright 2018; Acharya, Sun and Zhang 2021. The constants are proven in [OP-1] to [OP-16].
     """
-    known = PROBLEMS.get(problem) if isinstance(problem, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
-    if known is None:
-        raise ValueError(f"problem = {problem!r} must be one of {', '.join(map(repr, PROBLEMS))}")
-    if model not in ("central", "local"):
-        raise ValueError(f"model = {model!r} must be 'central' or 'local'")
+    known = PROBLEMS[check.one_of("problem", problem, PROBLEMS)]
+    check.one_of("model", model, ("central", "local"))
     given = {
         "sigma": sigma,
         "radius": radius,

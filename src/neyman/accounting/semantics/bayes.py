@@ -156,13 +156,8 @@ def posterior_ratios(
         >>> [round(float(chance), 4) for chance in found]
         [0.5826, 0.1428, 0.0142]
     """
-    if attacker not in ATTACKERS:
-        raise ValueError(
-            f"attacker = {attacker!r} must be one of {', '.join(map(repr, ATTACKERS))}"
-        )
-    if counterfactual not in COUNTERFACTUALS:
-        known = ", ".join(map(repr, COUNTERFACTUALS))
-        raise ValueError(f"counterfactual = {counterfactual!r} must be one of {known}")
+    check.one_of("attacker", attacker, ATTACKERS)
+    check.one_of("counterfactual", counterfactual, COUNTERFACTUALS)
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
     # All searches of this call share their engines.
@@ -262,8 +257,7 @@ def posterior_chance(
         raise ValueError(
             f"posterior = {posterior!r} must be at least the prior = {prior!r} and below 1"
         )
-    if claim not in CLAIMS:
-        raise ValueError(f"claim = {claim!r} must be one of {', '.join(map(repr, CLAIMS))}")
+    check.one_of("claim", claim, CLAIMS)
     factor = q * (1 - p) / ((1 - q) * p)
     near = Fraction(exact_log(factor))
     # A logarithm of an exact number errs by 2 units, and a sum with it by one.

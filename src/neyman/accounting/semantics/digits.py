@@ -39,7 +39,7 @@ def value(name: str, x: Numeric) -> Fraction | float:
     Raises:
         ValueError, TypeError: ``x`` is no number.
     """
-    infinite = math.isinf(x) if isinstance(x, float) else x in ("inf", "-inf")
+    infinite = math.isinf(x) if isinstance(x, float) else str(x) in ("inf", "-inf")
     return float(x) if infinite else check.exact(name, x)
 
 
@@ -170,7 +170,7 @@ _SILENT = re.compile(r"hour|hono|hones|heir", re.I)
 
 def article(noun: str) -> str:
     """Return "a" or "an" by the noun's first sound: a user, an hour, an HR record."""
-    word = re.match(r"\w*", noun)
+    word = re.match(r"\w*", check.text("subject", noun, "person"))
     first = word.group() if word else ""
     if first.isdigit():
         return "an" if first[0] == "8" or first in ("11", "18") else "a"

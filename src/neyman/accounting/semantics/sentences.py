@@ -36,6 +36,7 @@ from neyman.accounting.semantics.digits import (
     size_for_power,
     value,
 )
+from neyman.numerics import check
 from neyman.numerics.relation import Relation
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
@@ -354,10 +355,7 @@ def belief_sentence(
     Raises:
         ValueError: the attacker is unknown, or a number is out of range.
     """
-    if attacker not in ATTACKERS:
-        raise ValueError(
-            f"attacker = {attacker!r} must be one of {', '.join(map(repr, ATTACKERS))}"
-        )
+    check.one_of("attacker", attacker, ATTACKERS)
     factor = factor_of(_finite("epsilon", epsilon))
     p = proportion("probability", probability)
     whose = f"{article(subject)} {subject}’s"

@@ -94,8 +94,7 @@ class Estimate:
             raise ValueError(f"confidence = {confidence!r} must be between 0 and 1, both excluded")
         if 1 - exact < MIN_MISS_PROBABILITY:
             raise ValueError(f"confidence = {confidence!r} must be at most 1 - 1e-300")
-        if about not in ("population", "data"):
-            raise ValueError(f"about = {about!r} must be 'population' or 'data'")
+        check.one_of("about", about, ("population", "data"))
         return self.limits(below(1 - exact), about)
 
     def tradeoff(self) -> Tradeoff:

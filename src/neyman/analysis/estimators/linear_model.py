@@ -189,9 +189,7 @@ def linear_model(
         valid=("replace-one",),
         why="the number of records divides the loss and must be public",
     )
-    if loss not in get_args(LossName):
-        names = ", ".join(map(repr, get_args(LossName)))
-        raise ValueError(f"loss = {loss!r} must be one of {names}")
+    check.one_of("loss", loss, get_args(LossName))
     features = vectors("x", x, relation=relation, dimension=dimension)
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
@@ -246,9 +244,7 @@ def _loss(name: LossName, bound: float, width: float | None) -> tuple[Regression
             raise ValueError(f"bound = {bound!r} of a count must be at least 1")
         return poisson(bound), None
     if name == "huber":
-        corner = bound / 2 if width is None else check.positive("width", width)
-        if corner > bound:
-            raise ValueError(f"width = {width!r} must be at most the bound, {bound!r}")
+        corner = bound / 2 if width is None else check.between("width", width, 1e-100, bound)
         return huber(corner / bound), corner
     corner = 0.5 if width is None else check.between("width", width, LIMITS.corner_width, 2.0)
     return smooth_hinge(corner), corner

@@ -142,8 +142,7 @@ def logistic(
         classes, given = _classes(classes), entries_of("labels", labels)
     n, size = features.shape
     check_records(n, size, "labels", len(given), intercept)
-    if not isinstance(sampling, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"sampling = {sampling!r} must be True or False")
+    check.truth("sampling", sampling)
     ball = radius_of(radius)
     weight = check.between("penalty", penalty, LIMITS.least_penalty, LIMITS.largest_penalty)
     aim = accuracy(n, size + intercept, weight, intercept)
@@ -214,8 +213,7 @@ def check_records(n: int, size: int, name: str, count: int, intercept: object) -
         raise ValueError(f"x has {size} columns; it must have at most {LIMITS.features}")
     if n > LIMITS.records:
         raise ValueError(f"x has {n} records; it must have at most {LIMITS.records}")
-    if not isinstance(intercept, bool):
-        raise TypeError(f"intercept = {intercept!r} must be True or False")
+    check.truth("intercept", intercept)
 
 
 def _classes(classes: object) -> list[Any]:

@@ -121,8 +121,7 @@ def regression(
     # If n is secret, no refusal may depend on it. Sums that wrap around spoil only the value.
     if relation == "replace-one" and n > LIMITS.records:
         raise ValueError(f"x must have at most {LIMITS.records} records")
-    if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"intercept = {intercept!r} must be True or False")
+    check.truth("intercept", intercept)
     if relation == "add-remove" and not intercept:
         raise ValueError(
             "intercept = False: under 'add-remove' the number of records is secret, and only the "

@@ -31,6 +31,7 @@ from neyman.analysis.training.clipping import careful_error, grid_rows
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise.bits import Bits
 from neyman.noise.integer_noise import rounded_gaussian
+from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, vectors
 
 GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits
@@ -127,6 +128,7 @@ def covariance(
     if size > LIMITS.dimension:
         raise ValueError(f"records has {size} columns; it must have at most {LIMITS.dimension}")
     exact = radius_of(radius)
+    check.truth("centered", centered)
     known = relation == "replace-one"
     if known and n < 2:
         raise ValueError(f"records has {n} entry; a covariance needs at least 2")

@@ -101,12 +101,7 @@ def relation_of(
     ``why``: sentence for the error.
     """
     neighboring = paid.get("neighboring", "replace-one")
-    if neighboring not in valid:
-        also = f". {why}" if why and neighboring in NEIGHBORING else ""
-        raise ValueError(
-            f"neighboring = {neighboring!r} must be {' or '.join(map(repr, valid))}{also}"
-        )
-    return neighboring
+    return check.one_of("neighboring", neighboring, valid, f". {why}" if why else "")
 
 
 def radius_of(radius: object, name: str = "radius") -> Fraction:

@@ -20,7 +20,7 @@ from neyman.noise.integer_noise import rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import largest_rate, least_rate
-from neyman.numerics.raw_values import as_floats, one_per_record
+from neyman.numerics.raw_values import array_of, as_floats, one_per_record
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,12 @@ def survival_curve(
         >>> bool((curve.lower < curve.value).all() and (curve.value < curve.upper).all())
         True
     """
-    some, rest = (np.atleast_1d(np.asarray(v, float)) for v in (events, censored))
+    given = {"events": events, "censored": censored}
+    some, rest = (array_of(name, v, "iuf", 1).astype(float) for name, v in given.items())
     end = check.finite("later", later)
     if not np.isfinite([*some.ravel(), *rest.ravel()]).all():
         raise ValueError("events and censored must be finite numbers")
-    if some.shape != rest.shape or some.ndim != 1 or not len(some):
+    if some.shape != rest.shape or not len(some):
         raise ValueError(
             f"events has the shape {some.shape} and censored {rest.shape}; give one number each "
             "per interval"
@@ -189,8 +190,7 @@ def survival_curve(
     chance = check.between(
         "confidence", float(check.exact("confidence", confidence)), 1e-9, 1 - 1e-9
     )
-    if about not in ("population", "data"):
-        raise ValueError(f"about = {about!r} must be 'population' or 'data'")
+    check.one_of("about", about, ("population", "data"))
     cells = np.append(np.stack([some, rest], axis=1).ravel(), [end, 0.0])
     counts = _SurvivalCounts.of(cells, check.non_negative("sigma", sigma), None)
     ends = counts.band_of_data(1 - chance) if about == "data" else counts.band(1 - chance)

@@ -49,9 +49,7 @@ def inside(name: str, value: object) -> Fraction:
 
 def alternative_of(value: object) -> Alternative:
     """Return the alternative if it is valid."""
-    if value not in ALTERNATIVES:
-        raise ValueError(f"alternative = {value!r} must be 'greater', 'less' or 'two-sided'")
-    return cast(Alternative, value)
+    return cast(Alternative, check.one_of("alternative", value, ALTERNATIVES))
 
 
 def noise_of(budget: Described) -> CanonicalNoise:

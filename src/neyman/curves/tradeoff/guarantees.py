@@ -196,7 +196,8 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    beside = {"delta": _decimal(_float_above("delta", delta))} if delta else {}
+    named = _decimal(_float_above("delta", delta))
+    beside = {"delta": named} if named else {}
     return _define(bare @ approximate(0, delta), zcdp=exact, **beside)
 
 

@@ -71,6 +71,7 @@ def mixture(
                 f"curves[{i}] = {f!r} is not known as a pair of distributions: a mixture needs one "
                 "(give its curve by from_profile, or mix the mechanisms)"
             )
+    check.truth("observed", observed)
     positive = [(w, f) for w, f in zip(shares, alternatives, strict=True) if w]
     if len(positive) == 1:
         return positive[0][1]

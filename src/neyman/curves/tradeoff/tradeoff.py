@@ -56,6 +56,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
 from neyman.numerics.operations import limit, method_note, question
+from neyman.numerics.raw_values import array_of
 from neyman.numerics.relation import Relation, unified
 from neyman.numerics.rounding import above, below, down, exp_down, exp_up, log_of, up
 
@@ -365,7 +366,7 @@ class Tradeoff:
     @question
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""
-        asked = np.asarray(epsilons)
+        asked = array_of("epsilons", epsilons, "iuf", 1)
         log_deltas = supremum(
             self._worst_candidates, lambda _, p: p.one_sided(1).log_deltas(asked)
         )[1]
@@ -386,7 +387,8 @@ class Tradeoff:
         if target == -math.inf:
             return self.pure()
         if target >= 0:
-            raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
+            given = "log_delta = 0" if delta is None else f"delta = {delta!r}"
+            raise ValueError(f"{given}: delta must be below 1")
 
         largest = 0.0  # lower bound on epsilon from earlier pairs
 
@@ -439,7 +441,7 @@ class Tradeoff:
         logs = [log_probability("delta", v, None) for v in asked]
         at_one = [v for v, log in zip(asked, logs, strict=True) if log >= 0]
         if at_one:
-            raise ValueError(f"delta = {at_one[0]!r} must be below 1")
+            raise ValueError(f"delta = {at_one[0]!r}: delta must be below 1")
         falling = dict(sorted(zip(logs, asked, strict=True), key=itemgetter(0), reverse=True))
         answers = {-math.inf: self.pure()} if falling.pop(-math.inf, None) is not None else {}
         targets = np.array([*falling])

@@ -59,6 +59,8 @@ def fresh(axes: Axes | None) -> Axes:
 
     if axes is None:
         _, axes = plt.subplots(layout="constrained")
+    if not hasattr(axes, "spines"):
+        raise TypeError(f"axes = {axes!r} must be axes of matplotlib")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e6e6e6", linewidth=0.6)
     axes.set_axisbelow(True)

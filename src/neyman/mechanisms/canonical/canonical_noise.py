@@ -24,7 +24,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
 from neyman.mechanisms.description import POSITIVE, exact_above_zero, from_json_number, to_json
-from neyman.noise.bits import SecureBits
+from neyman.noise.parameters import secure_unless
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
@@ -213,8 +213,9 @@ class CanonicalNoise(Mechanism):
         Returns:
             An array of shape ``(size,)``.
         """
-        source = SecureBits() if bits is None else bits
-        words = source.words(check.integer("size", size))
+        source = secure_unless(bits)
+        check.between("size", check.integer("size", size), 0, 1 << 40)
+        words = source.words(size)
         leading = words >> np.uint64(1)
         with np.errstate(divide="ignore"):
             log_u = np.log(leading.astype(float) + 0.5) - 64 * math.log(2)
@@ -282,7 +283,10 @@ def _ask_elementwise(name: str, value: ArrayLike, ask: Callable[[Array], Array])
 
     Refuse NaN. If ``name`` is "u", also refuse values outside [0, 1].
     """
-    given = np.asarray(value)
+    try:
+        given = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        given = np.asarray(None)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):
         raise TypeError(f"{name} = {value!r} must be a real number or an array of them")
     array = given.astype(float)

@@ -189,8 +189,7 @@ def moved_by(strategy: Strategy, times: int, apart: int) -> float:
 
 def check_objective(objective: object) -> None:
     """Refuse an objective other than "largest" and "mean"."""
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective = {objective!r} must be 'largest' or 'mean'")
+    check.one_of("objective", objective, OBJECTIVES)
 
 
 def queries_of(workload: ArrayLike | int) -> Array:

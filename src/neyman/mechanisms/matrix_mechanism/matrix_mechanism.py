@@ -24,7 +24,8 @@ from neyman.mechanisms.matrix_mechanism.factorization import LIMITS as FACTORIZA
 from neyman.mechanisms.matrix_mechanism.factorization import moved_by, prefix_bound
 from neyman.mechanisms.matrix_mechanism.noise_stream import Stream
 from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Strategy, floats
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import secure_unless
 from neyman.numerics import check
 
 
@@ -179,5 +180,5 @@ class MatrixMechanism(Mechanism):
         # same: 2 -> 3: No machine has the memory for a stream of 2^60 / 3 numbers.
         if numbers * 2 * self.strategy.steps > DISCRETE_GAUSSIAN_LIMITS.numbers:
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
-        ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)
+        ends = self.strategy.stream(exact, numbers, secure_unless(bits))
         return Stream(*ends, self.strategy.steps, numbers)

@@ -53,11 +53,11 @@ class Limits:
 LIMITS = Limits()
 
 
-def steps_up_to(steps: object, most: int) -> int:
+def steps_up_to(steps: object, most: int, name: str = "steps") -> int:
     """Return a checked number of steps, from 1 to ``most``."""
-    count = check.integer("steps", steps, 1)
+    count = check.integer(name, steps, 1)
     if count > most:
-        raise ValueError(f"steps = {count} must be at most {most}")
+        raise ValueError(f"{name} = {count} must be at most {most}")
     return count
 
 
@@ -288,7 +288,7 @@ class Triangular(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        steps_up_to(len(self.rows), LIMITS.dense_steps)
+        steps_up_to(len(self.rows), LIMITS.dense_steps, "the number of rows")
         for t, row in enumerate(self.rows):
             if not 1 <= len(row) <= t + 1 or row[-1] <= 0:
                 raise ValueError(
@@ -445,7 +445,7 @@ def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
         array = np.asarray(given)
         if array.dtype.kind != "c":
             return np.asarray(array, float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise TypeError(f"{name} must be an array of real numbers, such as [[1, 0], [1, 1]]")
 

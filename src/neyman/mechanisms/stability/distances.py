@@ -12,6 +12,7 @@ import numpy as np
 from neyman.mechanisms.stability.grid import Grid, rank_of, row_count
 from neyman.mechanisms.stability.order_statistics import OrderStatistic
 from neyman.numerics import check
+from neyman.numerics.raw_values import in_order
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of, size_known
 
 Exact = float | Fraction | str
@@ -144,13 +145,16 @@ class DistanceToInstability:
             >>> ny.distance_to_instability.mode("aaaaabb", keys="abc").distance
             1
         """
-        listed = list(keys)
-        places = {key: i for i, key in enumerate(listed)}
+        listed: list[Hashable] = (
+            list(keys) if isinstance(keys, str) else check.several("keys", keys, "['a', 'b']")
+        )
+        keyed = all(isinstance(key, Hashable) for key in listed)  # pyright: ignore[reportUnnecessaryIsInstance]
+        places = {key: i for i, key in enumerate(listed)} if keyed else {}
         if len(listed) < 2 or len(places) < len(listed):
             raise ValueError(f"keys = {listed!r} must be at least two different public keys")
         neighboring_of(neighboring)
         counts, rows = [0] * len(listed), 0
-        for value in values:
+        for value in values if isinstance(values, str) else in_order("values", values):
             rows += 1
             place = _place(places, value)
             if place is not None:

@@ -24,8 +24,9 @@ from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplac
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NUMBER, private_integer, rational
 from neyman.mechanisms.rounded_noise import RoundedGaussian
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
 from neyman.noise.integer_noise import discrete_gaussian, discrete_laplace, rounded_gaussian
+from neyman.noise.parameters import secure_unless
 from neyman.numerics import check
 from neyman.numerics.relation import Relation
 from neyman.numerics.roots import bisect_integers
@@ -229,7 +230,7 @@ class ProposeTestRelease(Mechanism):
             >>> favorite.draw(seen.distance, seen.value)
             'red'
         """
-        source = SecureBits() if bits is None else bits
+        source = secure_unless(bits)
         away = min(max(private_integer("distance", distance), 0), MAX_DISTANCE_RECORDS)
         if not isinstance(self.test, DiscreteLaplace):
             raise TypeError(

@@ -15,7 +15,8 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NUMBER, exact_above_zero, rational
 from neyman.mechanisms.stability.sensitivities import SmoothSensitivity
 from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import secure_unless
 from neyman.noise.real_noise import rounded_student
 from neyman.noise.weights import exponential
 from neyman.numerics import check
@@ -89,8 +90,7 @@ class SmoothNoise(Mechanism):
     scale: float | Fraction = field(metadata=NUMBER)
 
     def __post_init__(self) -> None:
-        if self.noise not in NOISES:
-            raise ValueError(f"noise = {self.noise!r} must be 'student'")
+        check.one_of("noise", self.noise, NOISES)
         check.between("degrees", self.degrees, LIMITS.least_degrees, LIMITS.largest_degrees)
         for name in ("smoothness", "scale"):
             check.between(name, getattr(self, name), LIMITS.least_scale, LIMITS.largest_scale)
@@ -171,7 +171,7 @@ class SmoothNoise(Mechanism):
             rational(self.degrees),
             lambda precision: exponential(fall, precision),
             statistic.local / (grid * rational(self.scale)),
-            SecureBits() if bits is None else bits,
+            secure_unless(bits),
         )
 
     def standard_deviation(self, sensitivity: float | Fraction) -> float:

@@ -23,7 +23,8 @@ from neyman.mechanisms.description import (
     rational,
     to_json,
 )
-from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import secure_unless
 from neyman.noise.run_count import draw_negative_binomial, draw_poisson
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -134,7 +135,7 @@ class Runs(Description):
             shape: eta, above -1. For the same mean, a smaller shape reveals less and has a heavier
                 tail.
         """
-        if shape == math.inf:
+        if isinstance(shape, float) and shape == math.inf:
             raise ValueError("shape = inf must be finite; use Runs.poisson(mean=...)")
         return Runs(mean, shape)
 
@@ -191,7 +192,7 @@ class Runs(Description):
             >>> ny.Runs.logarithmic(mean=10).draw() >= 1
             True
         """
-        source = SecureBits() if bits is None else bits
+        source = secure_unless(bits)
         mean = rational(self.mean)
         if self.poisson_law:
             return draw_poisson(mean, source)

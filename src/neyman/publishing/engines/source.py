@@ -94,9 +94,9 @@ def open_table(
     return _open_source(known, opening)
 
 
-def check_engine(engine: str, memory: str | None, master: str | None) -> None:
+def check_engine(engine: object, memory: str | None, master: str | None) -> None:
     """Raise DataError for an unknown engine, or a setting that the engine does not have."""
-    if engine not in OWN:
+    if not isinstance(engine, str) or engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
     if master is not None and not isinstance(cast("object", master), str):
         raise DataError(f"master = {master!r}: must be a text, as 'local[2]' or 'sc://host:15002'")

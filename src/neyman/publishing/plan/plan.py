@@ -24,6 +24,7 @@ from neyman.elements import Node
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
+from neyman.numerics import check
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.derived import readings_of
 from neyman.publishing.plan.measurement import (
@@ -161,7 +162,8 @@ class Plan(PlanModel):
         Raises:
             PlanError: the file cannot be read, or its content is not a valid plan.
         """
-        return cls.from_dict(read_sections(Path(path)), folder=Path(path).parent)
+        file = Path(check.path("plan", path))
+        return cls.from_dict(read_sections(file), folder=file.parent)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, folder: str | Path | None = None) -> Plan:
@@ -176,7 +178,9 @@ class Plan(PlanModel):
         """
         document = parse(data)
         names = ("columns", "hierarchies", "queries", "rows", "tables", "totals")
-        *resolution, partitions = resolve(document, Path(folder) if folder else None)
+        *resolution, partitions = resolve(
+            document, None if folder is None else Path(check.path("folder", folder))
+        )
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
         parts["disjoint"] |= any(part.partition is not None for part in document.query)

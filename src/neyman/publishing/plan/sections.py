@@ -234,7 +234,8 @@ def ratio(
         'items'
     """
     ends = {"clip": clip, "over": over, "clip_over": clip_over}
-    return _query("ratio", options, column=column, **ends, complete=complete or None)
+    both = check.truth("complete", complete) or None
+    return _query("ratio", options, column=column, **ends, complete=both)
 
 
 def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:

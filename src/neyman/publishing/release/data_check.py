@@ -13,6 +13,7 @@ from typing import Any
 import ibis  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.extras import library_warnings
+from neyman.numerics import check
 from neyman.publishing.engines import drop_counts, key_matches
 from neyman.publishing.engines.backends import row_count
 from neyman.publishing.engines.csv_reader import DataError
@@ -134,8 +135,9 @@ def check_data(
         >>> check.rows, check.keys[0].matched, check.keys[0].unmatched
         (3, 2, 1)
     """
-    if not isinstance(most, int) or most < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"most = {most!r}: must be a whole number of 0 or more")
+    check.integer("most", most)
+    if id is not None:
+        check.text("id", id, "person")
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     check_key_files(plan, data)
     source = Source.of(plan, data, engine, memory, master)

@@ -24,6 +24,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
+from neyman.numerics import check
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
@@ -135,7 +136,7 @@ class Release:
         Raises:
             OutputError: the folder holds no release.
         """
-        folder = Path(folder)
+        folder = Path(check.path("folder", folder))
         try:
             if receipt is None:
                 content = read_file(folder / "receipt.json", LIMITS.receipt_bytes)
