@@ -153,12 +153,11 @@ class Mutant(NamedTuple):
     def described(self) -> str:
         """Return the class, the place, and the text before and after the change."""
         before = (SOURCE / self.file).read_bytes()[self.start : self.end].decode()
-        quotes = (text.replace("'", '"') for text in (before, self.text))
-        first = sum(
-            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*quotes, strict=False))
-        )
-        near = slice(max(first - 40, 0), first + 60)
-        change = " ".join(f"{before[near]}  ->  {self.text[near]}".split())
+        joins = re.compile(r"""\\n|\s+|['"]+\s+f?["']""")  # of the parts of a text, too
+        old, new = (joins.sub(" ", text).replace("'", '"') for text in (before, self.text))
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+        near = slice(max(len([*same]) - 40, 0), None)
+        change = f"{old[near][:100]}  ->  {new[near][:100]}"
         return f"{self.kind:18} {self.file}:{self.line}  {change}"
 
     def has_effect(self) -> bool:
@@ -215,6 +214,8 @@ def _nodes(node: Any, function: str = "", text: Any = None) -> Iterator[tuple[An
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ExceptHandler():
             function = function if isinstance(node, ast.ExceptHandler) else node.name
             below = node.body
+        case ast.Call(ast.Attribute(value, "lower" | "upper"), given):  # of a text
+            below = [value, *given]
         case ast.AnnAssign(value=value):
             below = [value] if value else []
         case ast.JoinedStr(values):
