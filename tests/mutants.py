@@ -98,13 +98,11 @@ OPERATORS: dict[type, tuple[type, str]] = {
 }  # fmt: skip
 NAMES = {
     "rounding": _both_ways(
-        "up | down; above | below; exp_up | exp_down; upper | lower; max | min; maximum | minimum; "
-        "floor | ceil; log_up | log_down"
-    ),
+        "up | down; above | below; exp_up | exp_down; upper | lower; max | min; floor | ceil; "
+        "maximum | minimum; log_up | log_down"),
     "missing values": _both_ways(
-        "isnan | isinf; isnull | notnull; is_null | is_valid; nan | inf; nanmax | max; nansum | sum"
-    ),
-}
+        "isnan | isinf; isnull | notnull; is_null | is_valid; nan | inf; nanmax | max"),
+}  # fmt: skip
 CHECK = re.compile(r"_?(check|require|refuse|reject|verify|ensure|need|expect)")
 DURABLE = {"fsync", "flush", "sync_folder", "rename", "replace", "commit"}
 EASY = {"max", "min", "maximum", "minimum", "isinstance", "getattr", "hasattr", "hypot", "cast"}
@@ -116,19 +114,20 @@ SQL = re.compile(
 )
 SENTENCE = re.compile(r"[a-z]+ [a-z]+ [a-z]+|[a-z]+ \S* ?(of|at|per|with|than) ")
 TEXTS = {
-    "SQL text": _both_ways(
-        "= | <>; < | <=; > | >=; AND | OR; MAX | MIN; max | min; ASC | DESC; + | -; "
-        "IS NULL | IS NOT NULL; UNION ALL | UNION; LEFT JOIN | JOIN; IN | NOT IN; floor | ceil"
-    )
-    | {"DISTINCT": "", "NOT NULL": "", "FOR UPDATE": "", "UNIQUE": "", "SUM": "MAX", "sum": "max"},
-    "sentences": _both_ways(
+    "SQL text": {"DISTINCT": "", "NOT NULL": "", "FOR UPDATE": "", "UNIQUE": "", "SUM": "MAX"}
+    | _both_ways(
+        "= | <>; < | <=; > | >=; AND | OR; MAX | MIN; max | min; ASC | DESC; + | -; IN | NOT IN; "
+        "IS NULL | IS NOT NULL; UNION ALL | UNION; LEFT JOIN | JOIN; floor | ceil"),
+    "sentences": {"not ": "", "cannot": "can"} | _both_ways(
         "at most | at least; lower | upper; above | below; largest | smallest; more | less; "
         "true | false; before | after; wrongly | correctly; up | down; every | no; first | last; "
-        "with | without; and | or"
-    )
-    | {"not ": "", "cannot": "can"},
-}
-ATOMS = (ast.Tuple, ast.Constant, ast.JoinedStr, ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+        "with | without; and | or"),
+}  # fmt: skip
+ATOMS = (
+    ast.Tuple, ast.Constant, ast.JoinedStr, ast.Name, ast.Attribute, ast.Call, ast.Subscript,
+    ast.AugAssign,
+)  # fmt: skip
+"""What needs no parentheses."""
 
 
 class Mutant(NamedTuple):
@@ -157,7 +156,8 @@ class Mutant(NamedTuple):
         old, new = (joins.sub(" ", text).replace("'", '"') for text in (before, self.text))
         same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
         near = slice(max(len([*same]) - 40, 0), None)
-        change = f"{old[near][:100]}  ->  {new[near][:100]}"
+        line = (SOURCE / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
+        change = f"{old[near][:100]}  ->  {new[near][:100]}  in  {line}"
         return f"{self.kind:18} {self.file}:{self.line}  {change}"
 
     def has_effect(self) -> bool:
@@ -266,18 +266,14 @@ def _in_text(node: Any) -> Iterator[tuple[Any, Any, str]]:
 def _variants(node: Any, function: str) -> Iterator[tuple[Any, Any, str]]:  # noqa: C901
     """The place of a change, the expression that takes it, and the class."""
     key = None
+    kinds = [*getattr(node, "ops", [getattr(node, "op", None)])]
+    for at, kind in enumerate(kinds):
+        if type(kind) in OPERATORS:
+            new, of = OPERATORS[type(kind)]
+            yield node, _with(node, op=new(), ops=[*kinds[:at], new(), *kinds[at + 1 :]]), of
     match node:
-        case ast.Compare(ops=kinds):
-            for at, kind in enumerate(kinds):
-                if type(kind) in OPERATORS:
-                    new, of = OPERATORS[type(kind)]
-                    yield node, _with(node, ops=[*kinds[:at], new(), *kinds[at + 1 :]]), of
-        case ast.BinOp(left, kind) | ast.BoolOp(kind, [left, *_]):
-            if type(kind) in OPERATORS:
-                new, of = OPERATORS[type(kind)]
-                yield node, _with(node, op=new()), of
-            if isinstance(kind, ast.Add | ast.Sub):
-                yield node, left, "sign"
+        case ast.BinOp(left, ast.Add() | ast.Sub()):
+            yield node, left, "sign"
         case ast.UnaryOp(ast.Not() | ast.USub() as kind, operand):
             yield node, operand, "sign" if isinstance(kind, ast.USub) else "other"
         case ast.Constant(int(value)) if not isinstance(value, bool):
@@ -342,12 +338,8 @@ def sample(seed: int, number: int) -> list[Mutant]:
 # ---- processes -----------------------------------------------------------------------------------
 
 
-class Work(NamedTuple):
-    """What a process does with a copy of the source: it returns an exit code."""
-
-    name: Any
-    do: Callable[[Path], int]
-    limit: float
+Work = tuple[Any, Callable[[Path], int], float]
+"""A name, what a process does with a copy of the source for an exit code, and its CPU seconds."""
 
 
 def results(works: Iterable[Work]) -> Iterator[tuple[Any, int]]:
@@ -360,25 +352,25 @@ def results(works: Iterable[Work]) -> Iterator[tuple[Any, int]]:
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(ROOT / "src", place, ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(place, quiet=2)
-    running: dict[Any, tuple[Work, Path, float]] = {}
+    running: dict[Any, tuple[Any, float, Path, float]] = {}
     waiting = iter(works)
     try:
         while True:
             while places and (work := next(waiting, None)) is not None:
-                process = multiprocessing.get_context("fork").Process(
-                    target=_inside, args=(work, place := places.pop())
-                )
+                name, do, limit = work
+                inside = functools.partial(_inside, do, place := places.pop())
+                process = multiprocessing.get_context("fork").Process(target=inside)
                 process.start()
-                running[process] = (work, place, time.monotonic())
+                running[process] = (name, limit, place, time.monotonic())
             if not running:
                 return
-            for process, (work, place, start) in list(running.items()):
+            for process, (name, limit, place, start) in list(running.items()):
                 spent = max(tiers.cpu_seconds(process.pid), (time.monotonic() - start) / 10)
-                if not process.is_alive() or spent > work.limit:
+                if not process.is_alive() or spent > limit:
                     _end(process)
                     del running[process]
                     places.append(place)
-                    yield work.name, process.exitcode
+                    yield name, process.exitcode
             time.sleep(0.02)
     finally:
         for process in running:
@@ -392,14 +384,14 @@ def _end(process: Any) -> None:
     process.join()
 
 
-def _inside(work: Work, place: Path) -> None:
+def _inside(do: Callable[[Path], int], place: Path) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setpgid(0, 0)
     os.dup2(os.open(place.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
     os.dup2(1, 2)
     os.environ.update(PYTHONPATH=str(place), PYTHONDONTWRITEBYTECODE="1")
     sys.path.insert(0, str(place))
-    sys.exit(work.do(place))
+    sys.exit(do(place))
 
 
 def _pytest(tests: Iterable[str], *plugins: object) -> int:
@@ -492,9 +484,8 @@ def measure(stage: Stage, torch: bool) -> list[Path]:
             records.append(record := folder / name)
             if not record.exists():
                 works[path.parent][file] = record
-    limits = {at: 600 + 60 * len(files) for at, files in works.items()}
     runs = [
-        Work(at.name, functools.partial(recorded, files, stage), limits[at])
+        (at.name, functools.partial(recorded, files, stage), 600.0 + 60 * len(files))
         for at, files in works.items()
     ]
     for number, (name, code) in enumerate(results(runs), 1):
@@ -612,7 +603,7 @@ def _states(log: Path, mutant: Mutant) -> list[str]:
 def judge(chosen: list[Mutant], reached: Reached, log: Path) -> None:
     """Run the tests of a stage on each mutant, and log what they found."""
     tests = {mutant: reached.tests(mutant) for mutant in chosen}
-    works = (Work(m, functools.partial(judged, m, tests[m][0]), CPU_SECONDS) for m in chosen)
+    works = ((m, functools.partial(judged, m, tests[m][0]), CPU_SECONDS) for m in chosen)
     for number, (mutant, code) in enumerate(results(works), 1):
         # Codes of pytest: a test failed, and a file of tests could not be imported.
         state = "killed" if code in (1, 2) else "undecided"
