@@ -449,7 +449,7 @@ def _digest(*paths: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
 
 
-def recorded(records: dict[str, Path], stage: Stage, place: Path) -> int:
+def recorded(records: dict[str, Path], place: Path, stage: Stage) -> int:
     """Record which lines the tests of some files reach, and the files that they import."""
     measured = coverage.Coverage(data_file=None, include=[f"{place}/*"], config_file=False)
     recorder = Recorder(measured, stage)
@@ -459,12 +459,12 @@ def recorded(records: dict[str, Path], stage: Stage, place: Path) -> int:
     data = measured.get_data()
     for file, record in records.items():
         seconds = {t: s for t, s in recorder.seconds.items() if t.partition("::")[0] == file}
-        data.set_query_contexts([re.escape(test) for test in seconds] or ["-"])
+        data.set_query_contexts([f"^{re.escape(file)}::"])
         lines: dict[str, list[tuple[list[int], list[str]]]] = {}
         for path in data.measured_files():
             same: dict[tuple[str, ...], list[int]] = defaultdict(list)
             for line, tests in data.contexts_by_lineno(path).items():
-                same[tuple(sorted(tests))].append(line)
+                same[tuple(sorted(seconds.keys() & tests))].append(line)
             lines[path.removeprefix(f"{place}/neyman/")] = [(at, [*t]) for t, at in same.items()]
         record.write_text(json.dumps({"seconds": seconds, "lines": lines}))
     return 0
@@ -474,7 +474,7 @@ def measure(stage: Stage, torch: bool) -> list[Path]:
     """Return the records of the lines that tests reach, after those that are missing or old."""
     folder = BUILD / f"reached-{stage[1]}{'-torch' * torch}"
     folder.mkdir(parents=True, exist_ok=True)
-    every = _digest(*SOURCE.rglob("*.py"), *(ROOT / "tests").glob("[!m]*.py"))
+    every = _digest(*SOURCE.rglob("*.py"), *{*(ROOT / "tests").glob("*.py")} - {Path(__file__)})
     records: list[Path] = []
     works: dict[Path, dict[str, Path]] = defaultdict(dict)  # by folder
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -484,10 +484,8 @@ def measure(stage: Stage, torch: bool) -> list[Path]:
             records.append(record := folder / name)
             if not record.exists():
                 works[path.parent][file] = record
-    runs = [
-        (at.name, functools.partial(recorded, files, stage), 600.0 + 60 * len(files))
-        for at, files in works.items()
-    ]
+    do = functools.partial(recorded, stage=stage)
+    runs = ((at.name, functools.partial(do, of), 600.0 + 60 * len(of)) for at, of in works.items())
     for number, (name, code) in enumerate(results(runs), 1):
         print(f"{number:4} of {len(works)}  {name}" + (f"  {code}" if code else ""), flush=True)
     return [record for record in records if record.exists()]
