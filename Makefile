@@ -68,10 +68,14 @@ INPUTS ?= 50000
 fuzz: $(VENV)/.dev  ## Draw new random inputs for hours.
 	NEYMAN_FUZZ=$(INPUTS) $(TESTS) -m random $(LONG)
 
-# 200 faults, one at a time, in the certified core, the noise, the ledger, and the release.
+# NUMBER faults, one at a time, of every class and package of src; those of torch in its environment.
+# The first run, and one after a change of src, records what each test reaches. It goes on where it
+# was stopped.
 SEED ?= 1
+NUMBER ?= 100
 mutants: $(VENV)/.dev  ## Plant faults, and count those that the tests find.
-	$(BIN)/python tests/mutants.py --seed $(SEED)
+	$(MAKE) $(TORCH)/.installed
+	TORCH=$(TORCH) $(BIN)/python tests/mutants.py --seed $(SEED) --number $(NUMBER) $(if $(SCORES),--append $(SCORES))
 
 bench: $(VENV)/.dev  ## Measure speed and accuracy beside other libraries.
 	$(BIN)/python benchmarks/bench.py --keep
@@ -93,7 +97,8 @@ night: $(VENV)/.dev  ## Run everything at full size: hours.
 	$(TESTS)
 	$(TESTS) --reverse --tier test
 	$(MAKE) test-connect test-cluster test-coverage test-torch test-jax test-lowest test-portable test-shelf test-questions test-audits
-	$(MAKE) attack fuzz mutants
+	$(MAKE) attack fuzz
+	$(MAKE) mutants SEED=$$(date +%Y%m%d) SCORES=tests/mutants.jsonl
 
 clean:  ## Remove what these commands have built.
 	rm -rf $(VENV) .venv-* build dist

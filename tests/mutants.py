@@ -1,12 +1,14 @@
 """Plant faults in the code, one at a time, and count those that the tests find (`make mutants`).
 
-A fault changes one operator, number, direction of rounding, check, or call. The seed draws the same
-number of faults in each package. For each fault the tests that reach its line run, the cheapest
-first, until one fails. A fault is killed if a test fails, and undecided at the limit of CPU time:
-then it counts as not killed. A comment above a line, `# same: OLD -> NEW: REASON`, says that a
-fault changes no answer. A run goes on where it was stopped, and prints the counts by package.
+A fault changes one place of src/neyman. Its class follows from the file and the place (`CLASSES`).
+The seed draws the same number of faults of each class, each from another package while there is
+one. For each fault the tests of the tier `test` that reach its line run, the cheapest first and of
+equal cost the nearest, until one fails. A fault is undecided if a limit leaves out a test: then it
+counts as not found. Faults of files that import torch run in the environment with torch. A comment
+above a line, `# same: OLD -> NEW: REASON`, says that a fault changes no answer: none such is drawn.
+A run goes on where it was stopped. With `--append` it adds its score to a file.
 
-Each fault, and each file of tests, has a process of its own, which starts as a copy of this one:
+Each fault, and each folder of tests, has a process of its own, which starts as a copy of this one:
 with the libraries, and without neyman. The tests run on a copy of the source. Those that fail
 without a fault find none.
 """
@@ -16,14 +18,18 @@ from __future__ import annotations
 import argparse
 import ast
 import compileall
+import copy
 import functools
+import hashlib
 import importlib
 import json
+import multiprocessing
 import os
 import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -31,250 +37,361 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+import coverage
 import pytest
-from coverage import Coverage, CoverageData
 
 import tiers
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "neyman"
 BUILD = ROOT / "build" / "mutants"
-SAME = re.compile(r"# same: (.+?) -> (.+?): ")
-PACKAGES = (
-    "accounting", "accounting/optimality", "accounting/semantics", "analysis/estimators",
-    "analysis/hypothesis_tests", "analysis/training", "auditing", "curves/divergences",
-    "curves/losses", "curves/profiles", "curves/tradeoff", "ledger", "mechanisms",
-    "mechanisms/canonical", "mechanisms/matrix_mechanism", "mechanisms/shuffling",
-    "mechanisms/stability", "mechanisms/tuning", "noise", "numerics", "publishing/consistency",
-    "publishing/engines", "publishing/plan", "publishing/release", "publishing/tables", "storage",
-)  # fmt: skip
-"""The certified core, the noise, the ledger, and the release."""
-CPU_SECONDS = 60
+TORCH = ROOT / os.environ.get("TORCH", ".venv-torch") / "bin" / "python"
+CPU_SECONDS = 400
 """The limit of a fault, with the processes that its tests start."""
-TEST_SECONDS = 5
+SUM_SECONDS = 150
+"""The limit of the measured times of its tests together."""
+TEST_SECONDS = 20
 """The limit of a test, after which the next one runs."""
-DEAREST_SECONDS = 0.3
-"""The CPU time of a test whose lines are recorded; the cheapest case of each test counts."""
+Stage = tuple[float, float]
+STAGES: tuple[Stage, ...] = ((-1, 0.3), (0.3, 3))
+"""The CPU times of the tests of a stage, above the first and up to the second: of the cheapest case
+of each, which is in the tier `test` up to 3 seconds (tests/tiers.py). A stage has the faults that
+no test of the stage before it finds."""
 PROCESSES = 2
 LIBRARIES = (
     "hypothesis.strategies", "mpmath", "numpy", "pandas", "scipy.fft", "scipy.integrate",
     "scipy.interpolate", "scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.sparse.linalg",
     "scipy.special", "scipy.stats", "duckdb", "pyarrow.parquet", "cryptography.x509", "jsonschema",
+    "torch",
 )  # fmt: skip
 """What every process has from its start."""
-OPERATORS = {
-    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Add: ("+", "-"), ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "/"), ast.Div: ("/", "*"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
+
+# ---- faults --------------------------------------------------------------------------------------
+
+
+def _both_ways(pairs: str) -> dict[str, str]:
+    sides = [pair.split(" | ") for pair in pairs.split("; ")]
+    return {one: other for a, b in sides for one, other in ((a, b), (b, a))}
+
+
+CLASSES = (
+    "rounding", "sign", "off by one", "missing values", "SQL text", "cache keys", "dropped checks",
+    "dropped durability", "noise", "sensitivity", "order of a pair", "sentences", "torch", "other",
+)  # fmt: skip
+"""A fault of a file that imports torch is of that class, and one inside a text of its class. Where
+the line has a word about noise or sensitivity, a sign, a number, or a factor is of that class.
+Other factors, logic, and dropped calls are "other"."""
+WORDS = {
+    "noise": re.compile(r"^noise/|noise|scale|sigma|variance|deviation|draws?\b"),
+    "sensitivity": re.compile(r"sensitivit|(?<!np\.)\bclip|norm\b|contribution"),
+}
+OPERATORS: dict[type, tuple[type, str]] = {
+    one: (new, kind)
+    for kind, *pair in (
+        ("off by one", ast.Lt, ast.LtE), ("off by one", ast.Gt, ast.GtE),
+        ("sign", ast.Add, ast.Sub), ("missing values", ast.Is, ast.IsNot),
+        ("other", ast.Eq, ast.NotEq), ("other", ast.Mult, ast.Div), ("other", ast.And, ast.Or),
+    )
+    for one, new in (pair, pair[::-1])
 }  # fmt: skip
 NAMES = {
-    a: b
-    for pair in (
-        ("up", "down"), ("above", "below"), ("exp_up", "exp_down"), ("upper", "lower"),
-        ("max", "min"), ("maximum", "minimum"), ("floor", "ceil"), ("log_up", "log_down"),
-    )
-    for a, b in (pair, pair[::-1])
+    "rounding": _both_ways(
+        "up | down; above | below; exp_up | exp_down; upper | lower; max | min; floor | ceil; "
+        "maximum | minimum; log_up | log_down"),
+    "missing values": _both_ways(
+        "isnan | isinf; isnull | notnull; is_null | is_valid; nan | inf; nanmax | max"),
 }  # fmt: skip
-"""Names of directions, and their opposites."""
-
-
-def _package(file: str) -> str:
-    """Return the package of a file: the innermost one that is listed."""
-    return max((name for name in PACKAGES if file.startswith(f"{name}/")), key=len)
-
-
-State = Literal["killed", "survived", "undecided", "equivalent"]
+CHECK = re.compile(r"_?(check|require|refuse|reject|verify|ensure|need|expect)")
+DURABLE = {"fsync", "flush", "sync_folder", "rename", "replace", "commit"}
+EASY = {"max", "min", "maximum", "minimum", "isinstance", "getattr", "hasattr", "hypot", "cast"}
+"""Calls whose two arguments commute, or fail at once in the other order."""
+CACHE, KEY = re.compile("cache|known|memo|entries"), re.compile("(^|_)(key|identity)$")
+SQL = re.compile(
+    r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|WHERE|JOIN|GROUP BY|ORDER BY|PRAGMA|CAST|"
+    r"CASE WHEN|COALESCE|CHECK \(|VALUES|ON CONFLICT|TRIGGER)\b"
+)
+SENTENCE = re.compile(r"[a-z]+ [a-z]+ [a-z]+|[a-z]+ \S* ?(of|at|per|with|than) ")
+TEXTS = {
+    "SQL text": {"DISTINCT": "", "NOT NULL": "", "FOR UPDATE": "", "UNIQUE": "", "SUM": "MAX"}
+    | _both_ways(
+        "= | <>; < | <=; > | >=; AND | OR; MAX | MIN; max | min; ASC | DESC; + | -; IN | NOT IN; "
+        "IS NULL | IS NOT NULL; UNION ALL | UNION; LEFT JOIN | JOIN; floor | ceil"),
+    "sentences": {"not ": "", "cannot": "can"} | _both_ways(
+        "at most | at least; lower | upper; above | below; largest | smallest; more | less; "
+        "true | false; before | after; wrongly | correctly; up | down; every | no; first | last; "
+        "with | without; and | or"),
+}  # fmt: skip
+ATOMS = (
+    ast.Tuple, ast.Constant, ast.JoinedStr, ast.Name, ast.Attribute, ast.Call, ast.Subscript,
+    ast.AugAssign,
+)  # fmt: skip
+"""What needs no parentheses."""
 
 
 class Mutant(NamedTuple):
-    """A change of one place: of the text from ``start`` to ``end`` on a line of a file."""
+    """A change of one place: another text from a byte of a file to another byte."""
 
     file: str
     line: int
     start: int
     end: int
     text: str
+    kind: str
 
     @property
     def package(self) -> str:
-        return _package(self.file)
+        return "/".join(Path(self.file).parts[:-1][:2]) or "neyman"
 
-    def applied(self, source: str) -> str:
+    def applied(self) -> str:
         """Return the source with the change."""
-        lines = source.splitlines(keepends=True)
-        content = lines[self.line - 1].encode()
-        changed = content[: self.start] + self.text.encode() + content[self.end :]
-        lines[self.line - 1] = changed.decode()
-        return "".join(lines)
+        source = (SOURCE / self.file).read_bytes()
+        return (source[: self.start] + self.text.encode() + source[self.end :]).decode()
 
-    def described(self, source: str) -> str:
-        """Return the line before and after the change."""
-        before = source.splitlines()[self.line - 1].strip()
-        after = self.applied(source).splitlines()[self.line - 1].strip()
-        return f"{before}  ->  {after}"
+    def described(self) -> str:
+        """Return the class, the place, and the text before and after the change."""
+        before = (SOURCE / self.file).read_bytes()[self.start : self.end].decode()
+        joins = re.compile(r"""\\n|\s+|['"]+\s+f?["']""")  # of the parts of a text, too
+        old, new = (joins.sub(" ", text).replace("'", '"') for text in (before, self.text))
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+        near = slice(max(len([*same]) - 40, 0), None)
+        line = (SOURCE / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
+        change = f"{old[near][:100]}  ->  {new[near][:100]}  in  {line}"
+        return f"{self.kind:18} {self.file}:{self.line}  {change}"
+
+    def has_effect(self) -> bool:
+        """Return whether the change gives another program, and no comment denies that."""
+        lines = (SOURCE / self.file).read_text(encoding="utf-8").splitlines()
+        above, line = lines[: self.line - 1], lines[self.line - 1]
+        comments = takewhile(lambda text: text.lstrip()[:1] == "#", reversed(above))
+        marks = (re.search("# same: (.+?) -> (.+?): ", text) for text in comments)
+        same = [line, *(line.replace(*mark.groups()) for mark in marks if mark)]
+        programs = ["\n".join((*above, one, *lines[self.line :])) for one in same]
+        with suppress(SyntaxError):
+            changed, *unchanged = (ast.dump(ast.parse(p)) for p in (self.applied(), *programs))
+            return changed not in unchanged
+        return False
 
 
 def mutants(file: str) -> list[Mutant]:
     """Return every change of a file that this tool makes."""
-    source = (SOURCE / file).read_text(encoding="utf-8")
-    lines = [line.encode() for line in source.splitlines()]
-    changes: list[Mutant] = []
-    for node in _executed(ast.parse(source)):
-        for left, kind, right in _operands(node):
-            if kind in OPERATORS and left.end_lineno == right.lineno:
-                start, (old, new) = left.end_col_offset or 0, OPERATORS[kind]
-                between = lines[right.lineno - 1][start : right.col_offset].decode()
-                if between.strip("() ") == old:
-                    at = start + between.index(old)
-                    changes.append(Mutant(file, right.lineno, at, at + len(old), new))
-        if (change := _replacement(node)) is not None:
-            place, text = change
-            end = place.end_col_offset or 0
-            if place.end_lineno == place.lineno:
-                changes.append(Mutant(file, place.lineno, place.col_offset, end, text))
-    return changes
+    source = (SOURCE / file).read_bytes()
+    torch = re.search(rb"^\s*(import|from) torch\b", source, re.M) is not None
+    lines = source.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    changes: set[Mutant] = set()
+    for node, function, text in _nodes(ast.parse(source)):
+        for place, new, kind in _variants(node, function):
+            if not function and kind not in TEXTS:
+                continue
+            line = file.rpartition("/")[0] + "/ " + lines[place.lineno - 1].decode()
+            about = [each for each, words in WORDS.items() if words.search(line)]
+            plain = kind if kind not in ("sign", "off by one", "other") else (*about, kind)[0]
+            plain = "torch" if torch else (text and _class_of_text(text)) or plain
+            before, whole = (place.__class__, place.__dict__), text or place
+            if text:  # whose parts have no places
+                place.__class__, place.__dict__ = new.__class__, new.__dict__
+            with suppress(ValueError):  # an f-string with a backslash
+                after = ast.unparse(text or new)
+                after = after if isinstance(text or new, ATOMS) else f"({after})"
+                start = starts[whole.lineno - 1] + whole.col_offset
+                end = starts[whole.end_lineno - 1] + whole.end_col_offset
+                changes.add(Mutant(file, whole.lineno, start, end, after, plain))
+            place.__class__, place.__dict__ = before
+    return sorted(changes)
 
 
-def _operands(node: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
-    """The operators of a node, each between its operands."""
+def _nodes(node: Any, function: str = "", text: Any = None) -> Iterator[tuple[Any, str, Any]]:
+    """The nodes, the function of each, and the f-string around it.
+
+    Annotations, defaults, docstrings, and refusals have no faults.
+    """
+    below: Iterable[Any] = ast.iter_child_nodes(node)
     match node:
-        case ast.Compare(left, kinds, rights):
-            for one, kind, right in zip([left, *rights], kinds, rights, strict=False):
-                yield one, type(kind), right
-        case ast.BinOp(left, kind, right):
-            yield left, type(kind), right
-        case ast.BoolOp(kind, values):
-            for left, right in pairwise(values):
-                yield left, type(kind), right
+        case ast.Raise() | ast.Assert() | ast.Expr(ast.Constant()):
+            return
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ExceptHandler():
+            function = function if isinstance(node, ast.ExceptHandler) else node.name
+            below = node.body
+        case ast.Call(ast.Attribute(value, "lower" | "upper"), given):  # of a text
+            below = [value, *given]
+        case ast.AnnAssign(value=value):
+            below = [value] if value else []
+        case ast.JoinedStr(values):
+            below = [each for each in values if isinstance(each, ast.FormattedValue)]
+    yield node, function, text
+    text = text or (node if isinstance(node, ast.JoinedStr) else None)
+    for child in below:
+        yield from _nodes(child, function, text)
 
 
-def _replacement(node: ast.AST) -> tuple[ast.expr, str] | None:
-    """A part of a node, and the text that takes its place."""
+def _class_of_text(node: Any) -> str:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    text = "".join(str(each.value) if isinstance(each, ast.Constant) else "9" for each in parts)
+    return "SQL text" if SQL.search(text) else "sentences" if SENTENCE.search(text) else ""
+
+
+@functools.cache
+def _pattern(kind: str) -> re.Pattern[str]:
+    """A pattern of the words of a class of texts, the longest first, and of numbers."""
+    words = sorted(TEXTS[kind], key=len, reverse=True)
+    edges = [rf"\b{word}\b" if word[0].isalpha() else f"(?<= )[{word}](?= )" for word in words]
+    return re.compile("|".join([*edges, r"(?<![\w.-])\d+(?![\w.])"]).replace(r" \b", " "))
+
+
+def _with(node: Any, **fields: Any) -> Any:
+    new = copy.copy(node)
+    new.__dict__ = {**node.__dict__, **fields}
+    return new
+
+
+def _in_text(node: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Another word, comparison, or number of SQL or a sentence, or two values in other places."""
+    if not (kind := _class_of_text(node)):
+        return
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    values = [at for at, each in enumerate(parts) if isinstance(each, ast.FormattedValue)]
+    changes = [{a: parts[b], b: parts[a]} for a, b in pairwise(values)]
+    for at, each in enumerate(parts):
+        for m in _pattern(kind).finditer(each.value) if isinstance(each, ast.Constant) else ():
+            word = str(int(m[0]) + 1) if m[0].isdigit() else TEXTS[kind][m[0]]
+            new = each.value[: m.start()] + word + each.value[m.end() :]
+            changes.append({at: _with(each, value=new)})
+    for change in changes:
+        new = [change.get(at, each) for at, each in enumerate(parts)]
+        yield node, _with(node, values=new) if isinstance(node, ast.JoinedStr) else new[0], kind
+
+
+def _variants(node: Any, function: str) -> Iterator[tuple[Any, Any, str]]:  # noqa: C901
+    """The place of a change, the expression that takes it, and the class."""
+    key = None
+    kinds = [*getattr(node, "ops", [getattr(node, "op", None)])]
+    for at, kind in enumerate(kinds):
+        if type(kind) in OPERATORS:
+            new, of = OPERATORS[type(kind)]
+            yield node, _with(node, op=new(), ops=[*kinds[:at], new(), *kinds[at + 1 :]]), of
     match node:
-        case ast.UnaryOp(ast.Not() | ast.USub(), operand):
-            return node, f"({ast.unparse(operand)})"
-        case ast.BinOp(left, ast.Add() | ast.Sub(), _):
-            return node, f"({ast.unparse(left)})"
-        case ast.Constant(value) if type(value) is int:
-            return node, repr(value + 1)
-        case ast.Constant(value) if type(value) is float:
-            return node, repr(1.001 * value or 1e-3)
+        case ast.BinOp(left, ast.Add() | ast.Sub()):
+            yield node, left, "sign"
+        case ast.UnaryOp(ast.Not() | ast.USub() as kind, operand):
+            yield node, operand, "sign" if isinstance(kind, ast.USub) else "other"
+        case ast.Constant(int(value)) if not isinstance(value, bool):
+            yield node, ast.Constant(value + 1), "off by one"
+        case ast.Constant(float(value)):
+            yield node, ast.Constant(1.001 * value or 1e-3), "other"
+        case ast.Constant(str()) | ast.JoinedStr():
+            yield from _in_text(node)
         case ast.Name("UNIT"):
-            return node, "0.0"
-        case ast.Name(name) if name in NAMES:
-            return node, NAMES[name]
-        case ast.Attribute(value, name) if name in NAMES:
-            return node, f"{ast.unparse(value)}.{NAMES[name]}"
+            yield node, ast.Constant(0.0), "rounding"
+        case ast.Name(name, ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+            field = "id" if isinstance(node, ast.Name) else "attr"
+            for kind, names in NAMES.items():
+                if name in names:
+                    yield node, _with(node, **{field: names[name]}), kind
         case ast.If(test, [ast.Raise(), *_]):
-            return test, "False"
-        case ast.Expr(ast.Call() as call):
-            return call, "None"
-    return None
-
-
-def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when a function is called: no annotations, defaults, or texts."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for statement in function.body:
-                for node in ast.walk(statement):
-                    if not isinstance(node, ast.FunctionDef | ast.JoinedStr | ast.Raise):
-                        yield node
+            yield test, ast.Constant(False), "dropped checks"
+        case ast.Expr(ast.Call(called) as call):
+            parts = ast.unparse(called).split(".")
+            kind = "dropped durability" if parts[-1] in DURABLE and "stdout" not in parts else ""
+            kind = kind or ("dropped checks" if any(map(CHECK.match, parts)) else "other")
+            yield call, ast.Constant(None), kind
+        case ast.Tuple([one, two], ast.Load()) if not isinstance(one, ast.Slice):
+            yield node, _with(node, elts=[two, one]), "order of a pair"
+        case ast.Subscript(value, each) if CACHE.search(ast.unparse(value)):
+            key = each
+        case ast.Assign([ast.Name(name)], each) if KEY.search(name):
+            key = each
+        case ast.Return(each) if KEY.search(function):
+            key = each
+        case ast.Call(called, [first, *rest], named):
+            name = ast.unparse(called)
+            if len(rest) == 1 and not named and name.rpartition(".")[2] not in EASY:
+                yield node, _with(node, args=[*rest, first]), "order of a pair"
+            if re.search(r"\.(get|put|setdefault)$", name) and CACHE.search(name):
+                key = first
+    for left_out in key.elts if isinstance(key, ast.Tuple) else ():
+        yield key, _with(key, elts=[e for e in key.elts if e is not left_out]), "cache keys"
 
 
 def sample(seed: int, number: int) -> list[Mutant]:
-    """Return as many mutants of each package, drawn by a seed."""
+    """Return mutants drawn by a seed: as many of each class, each from another package."""
     draw = random.Random(seed)
+    left: dict[str, dict[str, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted(SOURCE.rglob("*.py")):
+        for mutant in mutants(str(path.relative_to(SOURCE))):
+            left[mutant.kind][mutant.package].append(mutant)
+    turns: dict[str, list[str]] = defaultdict(list)  # packages, until a class returns to one
     result: list[Mutant] = []
-    for index, package in enumerate(PACKAGES):
-        paths = (str(path.relative_to(SOURCE)) for path in (SOURCE / package).rglob("*.py"))
-        files = sorted(path for path in paths if _package(path) == package)
-        every = sorted({mutant for file in files for mutant in mutants(file)})
-        share = number // len(PACKAGES) + (index < number % len(PACKAGES))
-        result += draw.sample(every, min(share, len(every)))
+    while any(left.values()) and len(result) < number:
+        kinds = [mutant.kind for mutant in result]
+        kind = min((each for each in CLASSES if left[each]), key=kinds.count)
+        turn = turns[kind] = turns[kind] or draw.sample(sorted(left[kind]), len(left[kind]))
+        inside = left[kind][package := turn.pop()]
+        if (mutant := inside.pop(draw.randrange(len(inside)))).has_effect():
+            result.append(mutant)
+        if not inside:
+            del left[kind][package]
     return result
 
 
 # ---- processes -----------------------------------------------------------------------------------
 
 
-class Work(NamedTuple):
-    """What a process does with a copy of the source: it returns an exit code."""
-
-    name: Any
-    do: Callable[[Path], int]
-    limit: float
+Work = tuple[Any, Callable[[Path], int], float]
+"""A name, what a process does with a copy of the source for an exit code, and its CPU seconds."""
 
 
-def results(works: Iterable[Work]) -> Iterator[tuple[Any, int | None]]:
-    """Do each work in its own process, some at a time: its name, and None at its limit."""
+def results(works: Iterable[Work]) -> Iterator[tuple[Any, int]]:
+    """Do each work in its own process, some at a time: its name, and its code."""
     for library in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(library)
-    copies = [_copy(BUILD / f"source-{slot}") for slot in range(PROCESSES)]
-    running: dict[int, tuple[Work, Path, float]] = {}
+    places = [BUILD / f"source-{slot}" for slot in range(PROCESSES)]
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(ROOT / "src", place, ignore=shutil.ignore_patterns("__pycache__"))
+        compileall.compile_dir(place, quiet=2)
+    running: dict[Any, tuple[Any, float, Path, float]] = {}
     waiting = iter(works)
     try:
         while True:
-            while copies and (work := next(waiting, None)) is not None:
-                copy = copies.pop()
-                running[_forked(work, copy)] = (work, copy, time.monotonic())
+            while places and (work := next(waiting, None)) is not None:
+                name, do, limit = work
+                inside = functools.partial(_inside, do, place := places.pop())
+                process = multiprocessing.get_context("fork").Process(target=inside)
+                process.start()
+                running[process] = (name, limit, place, time.monotonic())
             if not running:
                 return
-            for process, (work, copy, start) in list(running.items()):
-                code = None
-                spent = tiers.cpu_seconds(process)
-                if spent < work.limit and time.monotonic() - start < 10 * work.limit:
-                    done, status = os.waitpid(process, os.WNOHANG)
-                    if not done:
-                        continue
-                    code = os.waitstatus_to_exitcode(status)
-                _end(process)
-                if code is None:
-                    os.waitpid(process, 0)
-                del running[process]
-                copies.append(copy)
-                yield work.name, code
+            for process, (name, limit, place, start) in list(running.items()):
+                spent = max(tiers.cpu_seconds(process.pid), (time.monotonic() - start) / 10)
+                if not process.is_alive() or spent > limit:
+                    _end(process)
+                    del running[process]
+                    places.append(place)
+                    yield name, process.exitcode
             time.sleep(0.02)
     finally:
         for process in running:
             _end(process)
 
 
-def _end(process: int) -> None:
+def _end(process: Any) -> None:
     """End a process and those that it has started."""
     with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join()
 
 
-def _copy(folder: Path) -> Path:
-    """A copy of the source with its bytecode."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    compileall.compile_dir(folder, quiet=2)
-    return folder
-
-
-def _forked(work: Work, copy: Path) -> int:
-    sys.stdout.flush()
-    if process := os.fork():
-        with suppress(OSError):  # it has done so, or has ended
-            os.setpgid(process, process)
-        return process
-    code = 3
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.setpgid(0, 0)
-        os.dup2(os.open(copy.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
-        os.dup2(1, 2)
-        os.environ.update(PYTHONPATH=str(copy), PYTHONDONTWRITEBYTECODE="1")
-        sys.path.insert(0, str(copy))
-        code = work.do(copy)
-        sys.stdout.flush()
-    finally:
-        os._exit(code)
+def _inside(do: Callable[[Path], int], place: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setpgid(0, 0)
+    os.dup2(os.open(place.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    os.dup2(1, 2)
+    os.environ.update(PYTHONPATH=str(place), PYTHONDONTWRITEBYTECODE="1")
+    sys.path.insert(0, str(place))
+    sys.exit(do(place))
 
 
 def _pytest(tests: Iterable[str], *plugins: object) -> int:
@@ -284,19 +401,15 @@ def _pytest(tests: Iterable[str], *plugins: object) -> int:
 
 # ---- tests that reach a line ---------------------------------------------------------------------
 
-EVERYTHING = (
-    "browser/", "fuzz/", "golden/", "shelf/", "show/", "studies/", "typing/", "with_", "test_docs",
-    "test_notebooks",
-)  # fmt: skip
+EVERYTHING = re.compile(r"tests/(browser|fuzz|golden|shelf|typing|test_docs)\b")
 """Tests that compare or draw everything at once: a property must find a fault."""
 
 
 class Recorder:
     """A plugin that records the lines of each test that passes: of its cheapest case."""
 
-    def __init__(self, coverage: Coverage) -> None:
-        self.coverage = coverage
-        self.failed: set[str] = set()
+    def __init__(self, measured: coverage.Coverage, stage: Stage) -> None:
+        self.coverage, self.stage = measured, stage
         self.seconds: dict[str, float] = {}
 
     @pytest.hookimpl(trylast=True)
@@ -304,71 +417,77 @@ class Recorder:
         durations = tiers.Durations.read()
         cheapest: dict[str, tuple[float, pytest.Item]] = {}
         for item in items:
-            test = item.nodeid.partition("[")[0]
-            seconds = durations.of(item.nodeid) or 0.0
-            if not tiers.group_of(item).startswith("spark"):
-                cheapest[test] = min(
-                    cheapest.get(test, (DEAREST_SECONDS, item)),
-                    (seconds, item),
-                    key=lambda at: at[0],
-                )
-        items[:] = [item for seconds, item in cheapest.values() if seconds < DEAREST_SECONDS]
+            test, seconds = item.nodeid.partition("[")[0], durations.of(item.nodeid)
+            seconds = 1.0 if seconds is None else seconds
+            seconds += tiers.group_of(item) == "spark"  # the start of Java
+            if seconds < cheapest.get(test, (4.0, item))[0]:
+                cheapest[test] = seconds, item
+        low, high = self.stage
+        here = [(seconds, item) for seconds, item in cheapest.values() if low < seconds <= high]
+        items[:] = [item for _, item in here]
+        self.seconds = {item.nodeid: seconds for seconds, item in here}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        _forget()
+        for name, module in list(sys.modules.items()):  # a cache would hide lines
+            for value in list(vars(module).values()) if name.startswith("neyman") else ():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+                elif type(value).__name__ == "ArrayCache":
+                    value.__init__(value.most)
         self.coverage.switch_context(item.nodeid)
-        start = tiers.cpu_seconds()
         answer = yield
-        self.seconds[item.nodeid] = tiers.cpu_seconds() - start
         self.coverage.switch_context("")
         return answer
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failed.add(report.nodeid)
+        if not report.passed:
+            self.seconds.pop(report.nodeid, None)
 
 
-def _forget() -> None:
-    """Empty the caches of functions, which would hide lines from the tests after the first."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("neyman"):
-            for value in list(vars(module).values()):
-                if isinstance(value, functools._lru_cache_wrapper):
-                    value.cache_clear()
+def _digest(*paths: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
 
 
-def recorded(file: str, record: Path, copy: Path) -> int:
-    """Record which lines the tests of a file reach."""
-    coverage = Coverage(data_file=record, source=[str(copy / "neyman")], config_file=False)
-    recorder = Recorder(coverage)
-    coverage.start()
-    _pytest([f"tests/{file}", "--maxfail=1000"], recorder)
-    coverage.stop()
-    coverage.save()
-    passed = {test: recorder.seconds[test] for test in recorder.seconds.keys() - recorder.failed}
-    record.with_suffix(".json").write_text(json.dumps(passed))
+def recorded(records: dict[str, Path], place: Path, stage: Stage) -> int:
+    """Record which lines the tests of some files reach, and the files that they import."""
+    measured = coverage.Coverage(data_file=None, include=[f"{place}/*"], config_file=False)
+    recorder = Recorder(measured, stage)
+    measured.start()
+    _pytest([*records, "--maxfail=1000"], recorder)
+    measured.stop()
+    data = measured.get_data()
+    for file, record in records.items():
+        seconds = {t: s for t, s in recorder.seconds.items() if t.partition("::")[0] == file}
+        data.set_query_contexts([f"^{re.escape(file)}::"])
+        lines: dict[str, list[tuple[list[int], list[str]]]] = {}
+        for path in data.measured_files():
+            same: dict[tuple[str, ...], list[int]] = defaultdict(list)
+            for line, tests in data.contexts_by_lineno(path).items():
+                same[tuple(sorted(seconds.keys() & tests))].append(line)
+            lines[path.removeprefix(f"{place}/neyman/")] = [(at, [*t]) for t, at in same.items()]
+        record.write_text(json.dumps({"seconds": seconds, "lines": lines}))
     return 0
 
 
-def measure() -> list[Path]:
+def measure(stage: Stage, torch: bool) -> list[Path]:
     """Return the records of the lines that tests reach, after those that are missing or old."""
-    folder = BUILD / "reached"
+    folder = BUILD / f"reached-{stage[1]}{'-torch' * torch}"
     folder.mkdir(parents=True, exist_ok=True)
-    newest = max(path.stat().st_mtime for path in SOURCE.rglob("*.py"))
+    every = _digest(*SOURCE.rglob("*.py"), *{*(ROOT / "tests").glob("*.py")} - {Path(__file__)})
     records: list[Path] = []
-    works: list[Work] = []
+    works: dict[Path, dict[str, Path]] = defaultdict(dict)  # by folder
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        file = str(path.relative_to(ROOT / "tests"))
-        if file.startswith(EVERYTHING):
-            continue
-        records.append(record := folder / f"{path.stem}.coverage")
-        passed = record.with_suffix(".json")
-        if not passed.exists() or passed.stat().st_mtime < max(newest, path.stat().st_mtime):
-            record.unlink(missing_ok=True)
-            works.append(Work(file, functools.partial(recorded, file, record), 10 * CPU_SECONDS))
-    for number, (file, code) in enumerate(results(works), 1):
-        print(f"{number:4} of {len(works)}  {file}" + (f"  {code}" if code else ""), flush=True)
+        file = str(path.relative_to(ROOT))
+        if not EVERYTHING.match(file) and (not torch or b"torch" in path.read_bytes()):
+            name = f"{file.replace('/', '.')}-{every[:12]}-{_digest(path)[:12]}.json"
+            records.append(record := folder / name)
+            if not record.exists():
+                works[path.parent][file] = record
+    do = functools.partial(recorded, stage=stage)
+    runs = ((at.name, functools.partial(do, of), 600.0 + 60 * len(of)) for at, of in works.items())
+    for number, (name, code) in enumerate(results(runs), 1):
+        print(f"{number:4} of {len(works)}  {name}" + (f"  {code}" if code else ""), flush=True)
     return [record for record in records if record.exists()]
 
 
@@ -379,16 +498,19 @@ class Reached:
         self.seconds: dict[str, float] = {}
         self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         for record in records:
-            passed = json.loads(record.with_suffix(".json").read_text())
-            self.seconds |= passed
-            data = CoverageData(str(record))
-            data.read()
-            for file in data.measured_files():
-                for line, tests in data.contexts_by_lineno(file).items():
-                    self.lines[file.rpartition("/neyman/")[2]][line].update(passed.keys() & tests)
+            known = json.loads(record.read_text())
+            self.seconds |= known["seconds"]
+            for file, groups in known["lines"].items():
+                self.lines[file][0].update(known["seconds"])
+                for lines, tests in groups:
+                    for line in lines:
+                        self.lines[file][line].update(tests)
 
-    def tests(self, mutant: Mutant) -> list[str]:
-        """Return the names of the tests, for pytest: of the line, or of the nearest above it."""
+    def tests(self, mutant: Mutant) -> tuple[list[str], bool]:
+        """Return the tests of the line, or of the nearest above it, and whether these are all.
+
+        Where no test reaches a line above, they are those that import the file.
+        """
         by_line = self.lines[mutant.file]
         line = max((at for at in by_line if by_line[at] and at <= mutant.line), default=0)
         own = (f"/{mutant.package}/", Path(mutant.file).stem)
@@ -397,9 +519,10 @@ class Reached:
             seconds = self.seconds[test]
             return max(round(seconds, 1), 0.1), not any(part in test for part in own), seconds
 
-        tests = sorted(by_line.get(line, ()), key=order)
+        tests = sorted(by_line[line], key=order)
         spent = accumulate(self.seconds[test] for test in tests)
-        return [test for test, until in zip(tests, spent, strict=True) if until < CPU_SECONDS / 3]
+        within = [test for test, so_far in zip(tests, spent, strict=True) if so_far < SUM_SECONDS]
+        return within, len(within) == len(tests)
 
 
 # ---- judgment ------------------------------------------------------------------------------------
@@ -418,30 +541,22 @@ class Limit:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def judged(mutant: Mutant, tests: list[str], copy: Path) -> int:
+def judged(mutant: Mutant, tests: list[str], place: Path) -> int:
     """Run tests on a source with the change, until one fails; then other cases of their files."""
-    changed = copy / "changed"  # by the last mutant
+    changed = place / "changed"  # by the last mutant
     if changed.exists():
         file = changed.read_text()
-        shutil.copy2(SOURCE / file, copy / "neyman" / file)  # with its time, as its bytecode says
+        shutil.copy2(SOURCE / file, place / "neyman" / file)  # with its time, as its bytecode says
     changed.write_text(mutant.file)
-    source = mutant.applied((SOURCE / mutant.file).read_text(encoding="utf-8"))
-    (copy / "neyman" / mutant.file).write_text(source, encoding="utf-8")
+    (place / "neyman" / mutant.file).write_text(mutant.applied(), encoding="utf-8")
     sys.dont_write_bytecode = True
     reaching = Counter(test.partition("::")[0] for test in tests)
-    files = [file for file, _ in reaching.most_common(8)]
-    functions = list(dict.fromkeys(test.partition("[")[0] for test in tests))
-    for tier, batch in (
-        ("test", tests[:8]),
-        ("test", tests[8:]),
-        ("fast", files),
-        ("test", functions[:20]),
-    ):
-        if not batch:
-            continue
-        code = _pytest(["--tier", tier, *batch], Limit())
+    files = ["--tier=fast", *(file for file, _ in reaching.most_common(8))]
+    functions = [test.partition("[")[0] for test in tests if "[" in test]
+    for batch in filter(None, (tests[:8], tests[8:], tests and files, functions[:100])):
+        code = _pytest(["--tier=test", *batch], Limit())
         if code == pytest.ExitCode.USAGE_ERROR:  # a file has no such test, or is not imported
-            code = _pytest(["--tier", tier, *files], Limit())
+            code = _pytest(files, Limit())
         if code not in (0, 5):
             return code
     return 0
@@ -451,51 +566,65 @@ def main() -> None:
     """Draw mutants, run the tests on each, and print what they found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--number", type=int, default=100)
+    parser.add_argument("--append", type=Path, help="the file to which the score is added")
+    parser.add_argument("--torch", action="store_true", help="those of torch, in this environment")
     asked = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with the processes that run
-    reached = Reached(measure())
+    BUILD.mkdir(parents=True, exist_ok=True)
     log = BUILD / f"seed-{asked.seed}.jsonl"
-    done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    states: dict[Mutant, State] = {Mutant(*each["mutant"]): each["state"] for each in done}
     chosen = sample(asked.seed, asked.number)
-    works: list[Work] = []
-    for mutant in chosen:
-        if _equivalent(mutant):
-            states[mutant] = "equivalent"
-        elif mutant not in states:
-            run = functools.partial(judged, mutant, reached.tests(mutant))
-            works.append(Work(mutant, run, CPU_SECONDS))
-    for number, (mutant, code) in enumerate(results(works), len(chosen) - len(works) + 1):
+    here = [mutant for mutant in chosen if (mutant.kind == "torch") == asked.torch]
+    for number, stage in enumerate(STAGES):
+        lives = [m for m in here if len(s := _states(log, m)) == number and "killed" not in s]
+        if lives:
+            judge(lives, Reached(measure(stage, asked.torch)), log)
+    if not asked.torch and len(here) < len(chosen) and TORCH.exists():
+        library = BUILD / "library"  # the environment with torch has no coverage of its own
+        library.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            (library / "coverage").symlink_to(Path(coverage.__file__).parent)
+        options = [f"--seed={asked.seed}", f"--number={asked.number}", "--torch"]
+        environment = {**os.environ, "PYTHONPATH": str(library)}
+        subprocess.run([TORCH, __file__, *options], env=environment, check=True, cwd=ROOT)
+    if not asked.torch:
+        _summary(asked, {mutant: _states(log, mutant) for mutant in chosen})
+
+
+def _states(log: Path, mutant: Mutant) -> list[str]:
+    """What came of a mutant in each stage."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [state for *each, state in lines if each == [*mutant]]
+
+
+def judge(chosen: list[Mutant], reached: Reached, log: Path) -> None:
+    """Run the tests of a stage on each mutant, and log what they found."""
+    tests = {mutant: reached.tests(mutant) for mutant in chosen}
+    works = ((m, functools.partial(judged, m, tests[m][0]), CPU_SECONDS) for m in chosen)
+    for number, (mutant, code) in enumerate(results(works), 1):
         # Codes of pytest: a test failed, and a file of tests could not be imported.
-        states[mutant] = "survived" if code == 0 else "killed" if code in (1, 2) else "undecided"
-        said = mutant.described((SOURCE / mutant.file).read_text(encoding="utf-8"))
+        state = "killed" if code in (1, 2) else "undecided"
+        state = "survived" if code == 0 and tests[mutant][1] else state
         with log.open("a") as stream:
-            entry = {"mutant": mutant, "state": states[mutant], "change": said}
-            stream.write(json.dumps(entry) + "\n")
-        print(f"{number:4} {states[mutant]:9} {mutant.file}:{mutant.line}  {said}", flush=True)
-    _summary(asked.seed, {mutant: states[mutant] for mutant in chosen})
+            stream.write(json.dumps([*mutant, state]) + "\n")
+        print(f"{number:4} {state:10} {mutant.described()}", flush=True)
 
 
-def _equivalent(mutant: Mutant) -> bool:
-    """Whether a comment above the line says that the fault changes no answer."""
-    source = (SOURCE / mutant.file).read_text(encoding="utf-8")
-    after = mutant.applied(source).splitlines()[mutant.line - 1]
-    *above, line = source.splitlines()[: mutant.line]
-    comments = takewhile(lambda text: text.lstrip().startswith("#"), reversed(above))
-    marks = (SAME.search(text) for text in comments)
-    return any(line.replace(*mark.groups()) == after for mark in marks if mark)
-
-
-def _summary(seed: int, states: dict[Mutant, State]) -> None:
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for mutant, outcome in states.items():
-        counts[mutant.package][outcome] += 1
-    titles = ("killed", "survived", "undecided", "equivalent")
-    print(f"\nseed {seed}\n{'package':18}" + "".join(f"{title:>11}" for title in titles))
-    for package, by_state in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
-        print(f"{package:18}" + "".join(f"{by_state[title]:11}" for title in titles))
+def _summary(asked: argparse.Namespace, states: dict[Mutant, list[str]]) -> None:
+    """Print the score by package and by class, and append it to a file."""
+    found = {mutant: "killed" in came for mutant, came in states.items()}
+    for name in ("package", "kind"):
+        print(f"\n{name:24}   found    of")
+        for row in (*sorted({getattr(mutant, name) for mutant in found}), "all"):
+            of = [was for mutant, was in found.items() if row in (getattr(mutant, name), "all")]
+            print(f"{row:24}{sum(of):8}{len(of):6}")
+    lives = [f"{' '.join(states[m]):20} {m.described()}" for m, was in found.items() if not was]
+    print("", *lives, sep="\n")
+    if asked.append:
+        score = {"seed": asked.seed, "found": sum(found.values()), "of": len(found), "lives": lives}
+        with asked.append.open("a") as stream:
+            stream.write(json.dumps({"date": time.strftime("%Y-%m-%d"), **score}) + "\n")
 
 
 if __name__ == "__main__":

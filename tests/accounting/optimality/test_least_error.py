@@ -357,6 +357,27 @@ def test_packing_and_fano_are_the_best_for_few_records_in_many_dimensions():
     assert packing == 0 < fano
 
 
+@pytest.mark.parametrize(("k", "n", "mu"), [(4, 1000, 1.0), (64, 10_000, 0.3)])
+def test_the_local_bound_of_categories_has_the_value_of_theory(k, n, mu):
+    """Van Trees, with the moments of the largest inverse share: the best of many priors."""
+
+    def value(alpha):
+        orders = [m for m in (1, 2, 4, 8, 16, 32, 64) if m < alpha]
+        inverses = [(m, np.arange(1, m + 1)) for m in orders]
+        moments = [(m, k * np.prod((k * alpha - i) / (k * (alpha - i)))) for m, i in inverses]
+        mean = (k - 1) * (k * alpha - 1) / (k * (alpha - 1))
+        largest = min(moment ** (1 / m) for m, moment in moments)
+        variance = min(mean, (1 - 1 / k) * math.expm1(mu**2) * largest)
+        prior = (k - 1) * (k * alpha - 1) * (k * alpha - 2) / (alpha - 2)
+        return (k - 1) ** 2 / (n * k * variance + prior)
+
+    best = max(value(alpha) for alpha in np.geomspace(2.1, 1e5, 200))
+    least = ny.least_error(
+        "category-shares", n=n, budget=ny.gdp(mu), categories=k, model="local"
+    ).lower
+    assert least == pytest.approx(best, rel=4e-3)
+
+
 def test_the_quantile_bound_has_the_value_of_theory():
     x = ndtri((np.arange(101) + 0.5) / 101)
     least = ny.least_error("quantile", budget=ny.pure(1), values=x)

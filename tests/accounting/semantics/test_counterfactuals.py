@@ -174,3 +174,16 @@ def test_a_distance_whose_best_height_is_the_largest_one_is_answered():
 def test_a_distance_with_a_tiny_delta_is_near_that_of_the_pure_epsilon():
     upper = posterior_distance(ny.approximate("0.2", 1e-15), chance=0.05).upper
     assert math.tanh(0.1) <= upper < 1.3 * math.tanh(0.1)
+
+
+def test_a_distance_is_that_of_the_best_height():
+    """[PO-14]: not less than the least of its formula, which leaves out few heights."""
+    f, chance = ny.approximate("0.2", "1e-4"), 0.05
+
+    def formula(h):
+        tail = posterior_ratio(f, h, attacker="arbitrary-prior").upper
+        rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (chance - tail)
+        return math.tanh(h / 2) + rare if tail < chance else 1.0
+
+    least = min(formula(h / 100) for h in range(20, 80, 2))
+    assert least * 0.995 < posterior_distance(f, chance).upper < least * 1.005

@@ -66,6 +66,13 @@ def test_a_gaussian_beside_a_discrete_loss_contains_the_mixture_of_gaussians(nam
         assert ref.holds(dots.log_delta(epsilon), mp.log(truth), 1e-2), epsilon
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.99])
+def test_the_delta_of_one_laplace_release_is_its_formula_up_to_rounding(epsilon):
+    truth = mp.log(-mp.expm1((mp.mpf(epsilon) - 1) / 2))
+    bound = ny.Laplace(1).tradeoff().log_delta(epsilon)
+    assert bound.lower <= truth <= bound.upper < bound.lower + 1e-12
+
+
 def test_a_gaussian_beside_a_laplace_contains_the_integral_over_the_losses():
     a, mu = mp.mpf(1) / 2, mp.mpf(1)
     f = (ny.Laplace(2) + ny.Gaussian(1)).tradeoff()

@@ -706,6 +706,21 @@ def test_the_delta_that_an_error_proposes_is_accepted(budget):
             assert Plan.from_dict(plan).queries[0].delta == Fraction(queries[0]["delta"])
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_only_so_few_shifts_are_listed_that_their_combinations_can_be(number):
+    """Two tables of discovered keys have too many, and claim what their largest norms prove."""
+    query = {"measure": "sum", "column": "x", "clip": [-3, 5], "by": ["word"], "delta": "1e-9"}
+    query |= {"share": f"1/{number}", "groups": 4, "rows_per_group": 3}
+    plan = Plan.from_dict(
+        DISCOVERED
+        | {"unit": DISCOVERED["unit"] | {"neighboring": "replace-one"}}
+        | {"columns": {"word": {"discover": True}, "x": {"integer": True}}}
+        | {"budget": {"zcdp": "0.1", "delta": "1e-6"}}
+        | {"query": [query | {"name": f"q{i}"} for i in range(number)]}
+    )
+    assert ("squared_norm" in str(plan.mechanism())) == (number == 2)
+
+
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_the_share_that_an_error_proposes_is_accepted(missing):
     shares = ["1/7", "2/7", "1/3"][missing:]

@@ -149,7 +149,7 @@ def test_a_refused_question_leaves_the_ledger_unchanged(question, budget, says, 
     assert list(ledger.lines()) == before
 
 
-def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
+def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path, monkeypatch):
     ledger = registered(tmp_path)
     scanner = ds.dataset(PEOPLE).scanner()
     for stream in (PEOPLE.to_reader(), scanner, ds.dataset(PEOPLE)):
@@ -163,6 +163,13 @@ def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path):
         ny.Session(PEOPLE, ledger=ledger, dataset="others@1", unit=PERSON, columns=COLUMNS)
     with pytest.raises(PlanError, match="there is no field 'kies'"):
         session(ledger, columns={"sex": {"kies": []}})
+    pq.write_table(PEOPLE, file := str(tmp_path / "people.parquet"))
+    (tmp_path / "people.csv").write_text("sex\nf\nm\n")
+    monkeypatch.chdir(tmp_path)  # where the files of a session's keys are
+    with pytest.raises(PlanError, match="is also data of this run"):
+        listed = {"sex": ny.keys({"file": "people.csv", "column": "sex"})}
+        session(ledger, str(tmp_path), columns=listed)
+    session(ledger, file, columns=listed)
     with pytest.raises(ValueError, match="cap = 0"):
         ny.throwaway(0)
     with pytest.raises(ValueError, match="currency = 'curve'"):
