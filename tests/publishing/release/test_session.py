@@ -166,8 +166,8 @@ def test_a_session_is_refused_where_no_question_could_be_asked(tmp_path, monkeyp
     pq.write_table(PEOPLE, file := str(tmp_path / "people.parquet"))
     (tmp_path / "people.csv").write_text("sex\nf\nm\n")
     monkeypatch.chdir(tmp_path)  # where the files of a session's keys are
+    listed = {"sex": ny.keys({"file": "people.csv", "column": "sex"})}
     with pytest.raises(PlanError, match="is also data of this run"):
-        listed = {"sex": ny.keys({"file": "people.csv", "column": "sex"})}
         session(ledger, str(tmp_path), columns=listed)
     session(ledger, file, columns=listed)
     with pytest.raises(ValueError, match="cap = 0"):
