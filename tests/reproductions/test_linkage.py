@@ -7,27 +7,16 @@ from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.noise import Bits
 from neyman.publishing import Plan
 from reproductions.linkage import attack as linkage
 from reproductions.linkage.definitions import anonymity, closeness, difference, diversity
+from seeded import Seeded
 
 PAGE = Path(__file__).parents[2] / "docs" / "linkage.md"
-
-
-class InjectedBits(Bits):
-    """Words of a seeded generator, so that a test can be repeated."""
-
-    def __init__(self, seed):
-        self.generator = np.random.Philox(seed)
-
-    def words(self, n):
-        return self.generator.random_raw(n)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +91,7 @@ def test_the_attack_on_the_release_is_the_best_one_and_the_promise_holds_exactly
             for y, q in one.items():
                 summed[x + y] = summed.get(x + y, 0.0) + p * q
         total = summed
-    result = linkage.claims_against_release(plan, Fraction(1, 20), 10, InjectedBits(1))
+    result = linkage.claims_against_release(plan, Fraction(1, 20), 10, Seeded(1))
     levels = {t: math.fsum(p for x, p in total.items() if x >= t) for t in range(40)}
     threshold = min(t for t, level in levels.items() if level <= 0.05)
     assert result.exact_level == pytest.approx(levels[threshold], rel=1e-9)
@@ -114,7 +103,7 @@ def test_the_attack_on_the_release_is_the_best_one_and_the_promise_holds_exactly
 def test_measured_success_is_what_the_guarantee_says(plan):
     """Level and power over 400,000 releases each, within a deviation of chance 1e-6 (Hoeffding)."""
     releases = 400_000
-    result = linkage.claims_against_release(plan, Fraction(1, 20), releases, InjectedBits(2))
+    result = linkage.claims_against_release(plan, Fraction(1, 20), releases, Seeded(2))
     slack = math.sqrt(math.log(4 / 1e-6) / (2 * releases))
     assert abs(result.level - result.exact_level) < slack
     assert result.promised is not None
@@ -127,7 +116,7 @@ def test_small_counts_are_read_no_better_than_guessed(plan, counts):
 
     Readings of one release are independent: 2,000 * 51 of them, chance of a false alarm 1e-6.
     """
-    result = linkage.readings_of_release(plan, counts, 2_000, InjectedBits(3))
+    result = linkage.readings_of_release(plan, counts, 2_000, Seeded(3))
     one = masses(noise_of(plan))
     at_end, inside = math.fsum(p for x, p in one.items() if x <= 0), one[0]
     truth = [counts[cell] for cell in linkage.small_cells(counts)]
@@ -146,7 +135,7 @@ def test_a_plan_whose_races_are_noised_unequally_is_refused(plan):
 
 def test_the_page_has_the_promise_of_the_plan(plan):
     page = PAGE.read_text()
-    result = linkage.claims_against_release(plan, Fraction(1, 20), 1, InjectedBits(4))
+    result = linkage.claims_against_release(plan, Fraction(1, 20), 1, Seeded(4))
     assert f"{result.promised:.2%}" in page
     assert f"{result.exact_level:.2%}" in page
     assert re.search(rf"guessing the commonest: {14 / 51:.1%}", page)

@@ -195,7 +195,14 @@ HEADLINES = [
         "the time.",
     ),
     (words.power(0.05, 0.25, "user", "add-remove"), "wrongly reports an absent user as present 5%"),
-    (words.power(0.05, 0.25, "employee"), "false claim about an employee 5% of"),
+    *(
+        (words.power(0.05, 0.25, noun), f"false claim about {article} {noun} 5% of")
+        for article, nouns in (
+            ("a", ("user", "university", "European", "one-parent family", "US citizen", "group")),
+            ("an", ("employee", "hour", "heir", "uncle", "HR record", "NGO", "8-year-old")),
+        )
+        for noun in nouns
+    ),
     (words.power(0.05, 0.05), "at most equally often. That is no better than gue"),
     (words.training(0.05, 0.25, "only the final model"), "who sees only the final model and wrong"),
     (words.finding(0.05, 0.25, 0.5), "At even odds, a positive result of this test is correct at"),

@@ -278,6 +278,8 @@ def test_a_long_record_of_many_equal_entries_is_clipped_and_not_dropped(size):
     near = 2 * (1 << 24) / np.sqrt(size)
     assert np.abs(units - near).max() <= 2 * careful_error(size, 1 << 24)
     assert int((units.astype(object) ** 2).sum()) <= 4 * (1 << 48)
+    estimate = ny.estimate.mean(np.ones((2, size)), radius=1, budget=ny.gdp(1e5))
+    assert estimate.value == pytest.approx(np.full(size, size**-0.5), abs=1e-4)
 
 
 def test_neighbors_without_a_record_have_an_estimate_of_the_same_form():

@@ -31,6 +31,13 @@ from random_laws import examples
 MARGIN = math.log(1 / 1e-6)  # of Hoeffding's bound at a false-alarm rate of 1e-6
 
 
+@pytest.fixture
+def coarse(monkeypatch):
+    """A search over few common proportions: the distribution of each p-value stays valid."""
+    monkeypatch.setattr(proportions_test, "LIMITS", replace(PROPORTIONS_LIMITS, cells=12))
+    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
+
+
 def greater_tail(noise, n, p, place):
     """P(X + N >= place), from SciPy and the distribution of the noise."""
     x = np.arange(n + 1)
@@ -81,10 +88,8 @@ def test_the_worst_weights_of_a_run_are_no_better_than_those_of_a_proportion_in_
         assert norm.sf(score) <= worst * (1 + 1e-9)
 
 
-def test_the_size_of_the_test_of_two_proportions_is_within_the_level(monkeypatch):
+def test_the_size_of_the_test_of_two_proportions_is_within_the_level(coarse):
     """100 releases under one proportion, with few cells; false-alarm rate below 1e-6."""
-    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
-    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
     test = ProportionsTest(n=(30, 50), alternative="greater", budget=ny.pure(2))
     rng, rejected, size = np.random.default_rng(), 0, 100
     for _ in range(size):
@@ -109,9 +114,7 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
         )
 
 
-def test_each_alternative_is_another_one_with_the_groups_exchanged(monkeypatch):
-    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=4))
-    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
+def test_each_alternative_is_another_one_with_the_groups_exchanged(coarse):
 
     def p(alternative, *groups):
         counts, sizes = zip(*groups, strict=True)
@@ -130,9 +133,8 @@ def test_a_p_value_of_one_is_no_evidence_and_of_zero_is_all_of_it():
     assert both.tolist() == [1, 1, 0, 0.5]
 
 
-def test_an_interval_of_a_difference_ends_at_one(monkeypatch):
+def test_an_interval_of_a_difference_ends_at_one(coarse):
     """Noise of 1,000 hides one record: nothing is excluded (but for a chance below 1e-6)."""
-    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=4))
     test = ProportionsTest(n=(1, 1), alternative="less", budget=ny.pure("0.001"))
     assert test.release((1, 0), confidence=1 - 1e-6).interval == (-1.0, 1.0)
 
@@ -257,13 +259,6 @@ def test_each_test_charges_a_ledger():
 
 
 SURE = 1 - 1e-6  # false-alarm rate of each comparison with a simulation
-
-
-@pytest.fixture
-def coarse(monkeypatch):
-    """A search over few common proportions: the distribution of each p-value stays valid."""
-    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
-    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
 
 
 @settings(max_examples=examples(40))

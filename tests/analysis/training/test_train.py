@@ -23,12 +23,13 @@ from neyman.analysis import Trained, grid_rows
 from neyman.analysis.training import train as module
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, load, save
 from neyman.analysis.training.clipping import clipped_sum
+from neyman.analysis.training.result import report
 from neyman.analysis.training.terms import price
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
 from neyman.ledger.events import Writer
 from neyman.mechanisms import square_root
 from neyman.mechanisms.dp_sgd import RELATION, SAMPLINGS
-from neyman.publishing import create_key
+from neyman.publishing import TrainingReceipt, create_key
 from neyman.storage import lock
 from random_laws import examples
 
@@ -798,3 +799,13 @@ def test_a_receipt_is_signed(tmp_path):
     create_key(tmp_path / "key")
     trained = call(tmp_path, books(tmp_path), sign=tmp_path / "key")
     assert (trained.folder / "receipt.sig").is_file()
+
+
+def test_the_report_speaks_of_members_where_records_are_added_or_removed(tmp_path):
+    receipt = call(tmp_path, books(tmp_path)).receipt
+    added, replaced = (
+        report(TrainingReceipt.read(receipt | {"neighboring": relation}))
+        for relation in ("add-remove", "replace-one")
+    )
+    assert "wrongly flags a non-member 5% of the time" in added
+    assert "wrongly confirms a false claim" in replaced
