@@ -1,4 +1,4 @@
-"""Opacus with our accountant, and with exact steps: batches, clipped sums, and noise of integers."""
+"""Opacus with our accountant, and with exact steps: batches, clipped sums, noise of integers."""
 
 import json
 import math
