@@ -16,29 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.noise import Bits, draw_quantile, quantile_draw, weighted_choice
+from neyman.noise import draw_quantile, quantile_draw, weighted_choice
 from neyman.noise.quantile_draw import runs
 from neyman.publishing import Quantiles, rank_margin, rank_unit
 from neyman.publishing.plan.query import range_of
 from neyman.publishing.plan.shifts import shifts
+from seeded import Prescribed
 
 GRID = range(4)
 TABLES = [t for n in range(5) for t in itertools.combinations_with_replacement(GRID, n)]
 LEVELS = (F(1, 2), F(1, 4), F(9, 10), F(1, 3))
 
 
-class Words(Bits):
-    """Words that are given, or the same in every run."""
-
-    def __init__(self, *given, seed=1):
-        self.given, self.draw = list(given), np.random.default_rng(seed)
-
-    def words(self, count):
-        """So many words."""
-        fresh = self.draw.integers(0, 2**64, count, dtype=np.uint64)
-        for i in range(min(count, len(self.given))):
-            fresh[i] = self.given.pop(0)
-        return fresh
+def words(*given, seed=1):
+    return Prescribed(seed, given)
 
 
 def distances(table, q):
@@ -188,7 +179,7 @@ def code_exponents(monkeypatch, table, q, rate, shift):
     monkeypatch.setattr(quantile_draw, "weighted_choice", choice)
     held = sorted(Counter(table).items())
     values, counts = [v for v, _ in held], [c for _, c in held]
-    draw_quantile(values, counts, (GRID[0], GRID[-1]), q, rate, Words(), shift=shift)
+    draw_quantile(values, counts, (GRID[0], GRID[-1]), q, rate, words(), shift=shift)
     ((scores, points, unit),) = calls
     return [unit * s for s, n in zip(scores, points, strict=True) for _ in range(n)]
 
@@ -274,10 +265,10 @@ def test_a_choice_is_where_the_uniform_real_lies_among_exact_cumulative_weights(
     scores, points = [s for s, _ in pairs], [n for _, n in pairs]
     if not any(points):
         with pytest.raises(ValueError, match="points"):
-            weighted_choice(scores, points, rate, Words(word))
+            weighted_choice(scores, points, rate, words(word))
         return
-    more = [int(x) for x in Words(seed=7).words(3)]
-    place = weighted_choice(scores, points, rate, Words(word, *more))
+    more = [int(x) for x in words(seed=7).words(3)]
+    place = weighted_choice(scores, points, rate, words(word, *more))
     with mp.workdps(400):
         weights = [n * mp.exp(-mp.mpf(rate.numerator) * s / rate.denominator) for s, n in pairs]
         sums = list(itertools.accumulate(weights))
@@ -287,21 +278,21 @@ def test_a_choice_is_where_the_uniform_real_lies_among_exact_cumulative_weights(
 
 def test_bits_that_leave_two_answers_possible_are_followed_by_more():
     for last, answer in ((0, 0), (2**64 - 1, 0)):
-        assert weighted_choice([0, 0], [1, 1], F(1), Words(2**63 - 1, last)) == answer
-    assert weighted_choice([0, 0], [1, 1], F(1), Words(2**63, 0)) == 1
+        assert weighted_choice([0, 0], [1, 1], F(1), words(2**63 - 1, last)) == answer
+    assert weighted_choice([0, 0], [1, 1], F(1), words(2**63, 0)) == 1
     # exp(-1) in its first 64 bits, then below and above it.
     with mp.workdps(80):
         total = 1 + mp.exp(-1)
         first = int(mp.floor(mp.mpf(2) ** 64 / total))
         second = int(mp.floor(mp.mpf(2) ** 128 / total)) - (first << 64)
-    assert weighted_choice([0, 1], [1, 1], F(1), Words(first, second - 1)) == 0
-    assert weighted_choice([0, 1], [1, 1], F(1), Words(first, second + 1)) == 1
+    assert weighted_choice([0, 1], [1, 1], F(1), words(first, second - 1)) == 0
+    assert weighted_choice([0, 1], [1, 1], F(1), words(first, second + 1)) == 1
 
 
 def test_draws_follow_the_law():
     """20,000 draws of a table with ties: chi-square on 3 degrees, a false alarm of 1e-8."""
     table, q, rate, size = (0, 1, 1, 1, 3), F(1, 2), F(4, 5), 20_000
-    held, bits = sorted(Counter(table).items()), Words(seed=5)
+    held, bits = sorted(Counter(table).items()), words(seed=5)
     values, counts = [v for v, _ in held], [c for _, c in held]
     counts_of_draws = Counter(
         draw_quantile(values, counts, (0, 3), q, rate, bits) for _ in range(size)
@@ -315,7 +306,7 @@ def test_draws_follow_the_law():
 def test_an_empty_group_gives_any_point_alike():
     """No row, so every point has distance 0."""
     counts_of_draws = Counter(
-        draw_quantile([], [], (5, 8), F(1, 2), F(9), Words(seed=i)) for i in range(400)
+        draw_quantile([], [], (5, 8), F(1, 2), F(9), words(seed=i)) for i in range(400)
     )
     assert set(counts_of_draws) == {5, 6, 7, 8}
     assert runs([], [], (5, 8), F(1, 2)) == [(5, 4, 0)]

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,31 @@ def contraction(step_size, strong_convexity, smoothness):
     )
 
 
+POINTS = ny.from_points([0, 0.1, 0.3, 0.6, 1], [0.9, 0.5, 0.3, 0.1, 0])
+CANONICAL = [  # curves and arguments without canonical noise
+    *[((f,), "perfect privacy") for f in (ny.perfect(), ny.pure(0), ny.gdp(0))],
+    ((ny.Gaussian(1).subsample(rate=0.1),), r"tradeoff\.symmetric\(\)"),
+    ((ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)]).tradeoff(),), r"tradeoff\.symmetric\(\)"),
+    ((POINTS,), r"tradeoff\.symmetric\(\)"),
+    ((ny.NonPrivate(),), "hides nothing"),
+    ((1.0,), "must be a Tradeoff"),
+    ((ny.pure(1), 0), r"sensitivity = 0 must be above 0"),
+    *[((f,), "almost nothing") for f in (ny.gdp(1000), ny.pure(1000), ny.approximate(1000, 0.5))],
+    ((ny.gdp(1e8),), "from 0 to 1"),  # its total variation is unknown
+    ((ny.ReportNoisyMax(1),), "between two others"),
+    ((ny.SparseVector(1, 1),), "between two others"),
+    ((ny.ExponentialMechanism(1) * 5,), "between two others"),
+    ((ny.ReportNoisyMax(100, noise="exponential"),), "between two others"),
+]
+CURVED = ny.CanonicalNoise(ny.from_points([0, 0.2, 0.5, 1], [1, 0.5, 0.2, 0]))
 # Calls, and the words of their refusals.
 REFUSED = [
+    *[(partial(ny.CanonicalNoise, *given), words) for given, words in CANONICAL],
+    (CURVED.to_json, "give the mechanism"),
+    (lambda: ny.CanonicalNoise(ny.pure(1)).ppf(1.5), r"u = 1\.5 must be between 0 and 1"),
+    (lambda: ny.CanonicalNoise(ny.pure(1)).cdf(math.nan), "not nan"),
+    (lambda: ny.CanonicalNoise(ny.pure(1)).pdf("0"), "must be a real number"),
+    (lambda: ny.CanonicalNoise(ny.approximate(1, 1e-6)).rho(), "no zCDP parameter is proven"),
     (lambda: distance.median([1], bound=9, lower=0, upper=9), "bound = 9 must"),
     (lambda: distance.median([1], bound=-1, lower=0, upper=9), "bound = -1"),
     (lambda: distance.median([], bound=1, lower=0, upper=9), "values has 0"),

@@ -384,37 +384,29 @@ def asked_engines(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sigma", "size", "engine"),
+    ("law", "sigma", "size", "engine"),
     [
-        (1000, 1, "table"),
-        (1001, 1, "rejection"),
-        (1001, 10_010, "table"),
-        (10**5, 999_999, "rejection"),
-        (10**5, 10**6, "table"),
-        (10**5 + 1, 2 * 10**6, "rejection"),
+        ("laplace", 1000, 1, "table"),
+        ("laplace", 1001, 1, "rejection"),
+        ("laplace", 1001, 10_010, "table"),
+        ("laplace", 10**5, 999_999, "rejection"),
+        ("laplace", 10**5, 10**6, "table"),
+        ("laplace", 10**5 + 1, 2 * 10**6, "rejection"),
+        ("gaussian", 1000, 1, "table"),
+        ("gaussian", 1000, 10**5, "table"),
+        ("gaussian", 1001, 9999, "rejection"),
+        ("gaussian", 1001, 10_000, "strips"),
+        ("gaussian", 10**15, 10_000, "strips"),
     ],
 )
-def test_a_table_is_made_where_it_is_worth_its_making(sigma, size, engine, monkeypatch, injected):
-    asked = asked_engines(monkeypatch)
-    discrete_laplace(Fraction(sigma), size, injected(0), np.empty(size, np.int64))
-    assert asked == [engine]
-
-
-@pytest.mark.parametrize(
-    ("sigma", "size", "engine"),
-    [
-        (1000, 1, "table"),
-        (1000, 10**5, "table"),
-        (1001, 9999, "rejection"),
-        (1001, 10_000, "strips"),
-        (10**15, 10_000, "strips"),
-    ],
-)
-def test_strips_are_made_where_they_are_worth_their_making(
-    sigma, size, engine, monkeypatch, injected
+def test_tables_and_strips_are_made_where_they_are_worth_it(
+    law, sigma, size, engine, monkeypatch, injected
 ):
     asked = asked_engines(monkeypatch)
-    discrete_gaussian(Fraction(sigma**2), size, injected(0), np.empty(size, np.int64))
+    draw, parameter = (
+        (discrete_laplace, sigma) if law == "laplace" else (discrete_gaussian, sigma**2)
+    )
+    draw(Fraction(parameter), size, injected(0), np.empty(size, np.int64))
     assert asked == [engine]
 
 

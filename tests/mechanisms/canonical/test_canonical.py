@@ -382,39 +382,6 @@ def test_noise_for_a_joined_curve_is_accounted_for_as_the_joined_curve():
     assert step.delta(0.1).lower <= delta.upper <= step.delta(0.1).upper * 1.01
 
 
-def test_what_has_no_canonical_noise_is_refused():
-    for none in (ny.perfect(), ny.pure(0), ny.gdp(0)):
-        with pytest.raises(ValueError, match="perfect privacy"):
-            CanonicalNoise(none)
-    for several in (
-        ny.Gaussian(1).subsample(rate=0.1),
-        ny.DiscreteGaussian(1, sensitivity=[(2,), (1, 1, 1, 1)]).tradeoff(),
-        ny.from_points([0, 0.1, 0.3, 0.6, 1], [0.9, 0.5, 0.3, 0.1, 0]),
-    ):
-        with pytest.raises(ValueError, match=r"tradeoff\.symmetric\(\)"):
-            CanonicalNoise(several)
-    with pytest.raises(ValueError, match="hides nothing"):
-        CanonicalNoise(ny.NonPrivate())
-    with pytest.raises(TypeError, match="must be a Tradeoff"):
-        CanonicalNoise(1.0)  # pyright: ignore[reportArgumentType] what is tested
-    with pytest.raises(ValueError, match=r"sensitivity = 0 must be above 0"):
-        CanonicalNoise(ny.pure(1), sensitivity=0)
-    noise = CanonicalNoise(ny.pure(1))
-    with pytest.raises(ValueError, match=r"u = 1\.5 must be between 0 and 1"):
-        noise.ppf(1.5)
-    with pytest.raises(ValueError, match="not nan"):
-        noise.cdf(math.nan)
-    with pytest.raises(TypeError, match="must be a real number"):
-        noise.pdf("0")
-    with pytest.raises(ValueError, match="no zCDP parameter is proven"):
-        CanonicalNoise(ny.approximate(1, 1e-6)).rho()
-
-
-def test_a_curve_that_has_no_description_is_refused_when_written():
-    with pytest.raises(ValueError, match="give the mechanism"):
-        CanonicalNoise(FINITE["points"]).to_json()
-
-
 def test_arrays_keep_their_shape_and_numbers_are_floats():
     noise = CanonicalNoise(ny.pure(1))
     for ask in (noise.cdf, noise.pdf):
@@ -423,33 +390,6 @@ def test_arrays_keep_their_shape_and_numbers_are_floats():
         assert ask([]).shape == (0,)
     assert noise.ppf([[0.1], [0.9]]).shape == (2, 1)
     assert noise.standard_deviation().upper == pytest.approx(math.sqrt(noise.variance().upper))
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ny.ReportNoisyMax(1),
-        ny.SparseVector(1, 1),
-        ny.ExponentialMechanism(1) * 5,
-        ny.ReportNoisyMax(100, noise="exponential"),
-    ],
-)
-def test_a_curve_that_is_known_between_two_others_is_refused(given):
-    """Noise has one curve: between two that are apart nothing would be proven of it."""
-    with pytest.raises(ValueError, match="between two others"):
-        ny.CanonicalNoise(given)
-
-
-@pytest.mark.parametrize("given", [ny.gdp(1000), ny.pure(1000), ny.approximate(1000, 0.5)])
-def test_a_curve_that_protects_almost_nothing_is_refused(given):
-    """Where c leaves the floats the refusal says so, and no warning comes first."""
-    with pytest.raises(ValueError, match="protects almost nothing"):
-        ny.CanonicalNoise(given)
-
-
-def test_a_curve_that_hides_nothing_is_not_taken_for_perfect_privacy():
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        ny.CanonicalNoise(ny.gdp(1e8))
 
 
 @pytest.mark.parametrize("sensitivity", [1e-300, 1e-10, 2, 1e300])

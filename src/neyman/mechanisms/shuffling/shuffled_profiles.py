@@ -166,7 +166,8 @@ class ShuffleProfile(_Crowded):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bound log delta, by a sum over c (reports that can hide) and bounds on omitted terms."""
-        asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
+        values = np.asarray(epsilons, dtype=float)
+        asked, where = np.unique(np.abs(values), return_inverse=True)
         bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
         # The report's epsilon is rounded. Close to it, a slightly smaller epsilon bounds delta.
@@ -186,11 +187,9 @@ class ShuffleProfile(_Crowded):
         # may be 0.
         bounds[0, asked >= top * (1 - 16 * UNIT)] = -math.inf  # slack: counted
         low, high = bounds[0][where], bounds[1][where]
-        below = np.asarray(epsilons) < 0
+        below = values < 0
         if below.any():
-            low[below], high[below] = log_delta_below_zero(
-                np.asarray(epsilons, dtype=float)[below], (low[below], high[below])
-            )
+            low[below], high[below] = log_delta_below_zero(values[below], (low[below], high[below]))
         return low, high
 
     def _sums(self, epsilon: Array, first: Array, last: Array) -> Array:
@@ -384,17 +383,16 @@ class BlanketProfile(_Crowded):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Return an upper bound on log delta. The lower end is trivial."""
-        at = np.abs(np.asarray(epsilons, dtype=float))
+        values = np.asarray(epsilons, dtype=float)
+        at = np.abs(values)
         log_deltas = np.array([profile.log_deltas(at)[1] for profile in self._profiles]).T
         high = np.minimum(_log_sum(log_deltas + self._log_mass) + 1e-12, 0.0)
-        below = np.asarray(epsilons) < 0
+        below = values < 0
         low = np.full(len(at), -math.inf)
         with np.errstate(divide="ignore"):
-            low[below] = np.log(-np.expm1(np.asarray(epsilons)[below])) - 1e-12
+            low[below] = np.log(-np.expm1(values[below])) - 1e-12
         if below.any():
-            high[below] = log_delta_below_zero(
-                np.asarray(epsilons, dtype=float)[below], (high[below], high[below])
-            )[1]
+            high[below] = log_delta_below_zero(values[below], (high[below], high[below]))[1]
         return low, high
 
     def rough(self, epsilons: Array) -> Array:
@@ -404,7 +402,7 @@ class BlanketProfile(_Crowded):
 
 
 Order = Literal["P, Q", "Q, P"]
-_REVERSED: dict[Order, Order] = {"P, Q": "Q, P", "Q, P": "P, Q"}
+_BOTH: tuple[Order, ...] = ("P, Q", "Q, P")
 
 
 class BinaryShuffleProfile(Profile):
@@ -428,9 +426,7 @@ class BinaryShuffleProfile(Profile):
     method = "all others hold the same bit"
     engine = Engine.SHUFFLE
 
-    def __init__(
-        self, users: int, epsilon: float, orders: tuple[Order, ...] = ("P, Q", "Q, P")
-    ) -> None:
+    def __init__(self, users: int, epsilon: float, orders: tuple[Order, ...] = _BOTH) -> None:
         self._users, self._epsilon, self._orders = users, epsilon, orders
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -442,7 +438,7 @@ class BinaryShuffleProfile(Profile):
         # slack: counted
         high[~inside & (np.abs(at) <= self._epsilon)] = math.log(64 * UNIT * (1 + self._epsilon))
         below = at < 0
-        other: tuple[Order, ...] = tuple(_REVERSED[o] for o in self._orders)
+        other: tuple[Order, ...] = tuple(o for o in _BOTH if (o,) != self._orders)
         for side, orders in ((~below, self._orders), (below, other)):
             asked = inside & side
             if asked.any():
@@ -500,8 +496,11 @@ class BinaryShuffleProfile(Profile):
         """
         if not -math.inf < log_level < 0:
             return log_level, 0.0
-        alone = (BinaryShuffleProfile(self._users, self._epsilon, (o,)) for o in self._orders)
-        return max(log_power_by_duality(one.log_delta, log_level)[0] for one in alone), 0.0
+        best = max(
+            log_power_by_duality(type(self)(self._users, self._epsilon, (o,)).log_delta, log_level)
+            for o in self._orders
+        )
+        return best[0], 0.0
 
 
 def _log_sum(terms: Array) -> Array:
