@@ -188,7 +188,6 @@ def test_the_sharp_rho_of_sums_is_attained():
 @given(st.fractions(0, 10**5), st.integers(0, 1000), st.integers(2, 10**6))
 @settings(max_examples=50)
 def test_no_rho_is_above_what_earlier_versions_charged(epsilon, shift, categories):
-    """So a stored charge is at least the sharp one."""
     old = epsilon**2 / 2
     assert pure_rho(epsilon) <= old
     assert laplace_rho(epsilon) <= pure_rho(epsilon)

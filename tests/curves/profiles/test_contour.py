@@ -196,7 +196,6 @@ def gaussian_complement(epsilon, mu):
 
 
 def complement(epsilon, mu, count):
-    """1 - delta(epsilon) of a Gaussian release and ``count`` finite losses."""
     if not count:
         return gaussian_complement(epsilon, mu)
     return mp.fsum(

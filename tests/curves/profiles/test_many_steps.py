@@ -319,7 +319,6 @@ def test_the_lines_of_a_place_serve_the_epsilons_beyond_it(parts, times, decades
 
 
 def test_an_epsilon_and_its_check_share_one_set_of_lines(monkeypatch):
-    """Engines that are asked afresh find the lines of the place."""
     places: list[float] = []
     lines = StepSum.lines
     monkeypatch.setattr(StepSum, "lines", lambda s, e: places.append(e) or lines(s, e))
@@ -330,7 +329,6 @@ def test_an_epsilon_and_its_check_share_one_set_of_lines(monkeypatch):
 
 
 def test_a_level_above_all_likely_losses_costs_few_lines():
-    """The reversed pair answers; the search for a threshold above 0 ends at once."""
     mechanism = ny.Gaussian(0.357).subsample(rate=1.3e-5) * 156
     profile = LargestStepProfile(mechanism.tradeoff().alternatives[0])
     low, high = profile.log_powers(np.array([math.log(0.997)]))
@@ -524,3 +522,11 @@ def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 1 / 3, 0.7])
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_the_largest_loss_of_additions_is_rounded_up(rate, count):
+    losses = Composition.of([(SubsampledGaussianLoss(1.0, rate, False), count)])
+    largest = LargestStepProfile(losses)._supremum
+    assert largest >= losses.supremum > math.nextafter(largest, 0)

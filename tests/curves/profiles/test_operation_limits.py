@@ -168,7 +168,7 @@ def test_like_parts_in_groups_hold_the_sum_between(groups):
             below, middle, above = (select(c).log_delta(epsilon) for c in (low, losses, high))
             assert below[0] <= middle[1] + 1e-9
             assert above[1] >= middle[0] - 1e-9
-            assert above[1] - below[0] < (5 if epsilon < 1 else 50) / groups
+            assert epsilon > 1 or above[1] - below[0] < 5 / groups
 
 
 def test_all_ways_of_a_sum_are_listed_in_order():

@@ -190,7 +190,7 @@ def test_renyi_of_many_small_losses_counts_the_rounding_of_each(epsilon, count):
     one = ref.response(F(epsilon))
     f = (ny.RandomizedResponse(F(epsilon)) * count).tradeoff()
     for order in (1, 1.001, 2, 8):
-        width = 1e-4 if count < 10**9 else 1.0
+        width = 1e-3 if count < 10**9 else 1.0
         assert ref.holds(f.renyi(order), count * ref.renyi(one, order), width), order
 
 
@@ -220,7 +220,7 @@ def test_a_discrete_gaussian_contains_the_enumerated_values(sigma, shift):
     mu = shift / float(sigma)
     for epsilon in (0.0, mu / 10, mu, mu * mu / 2, mu * mu / 2 + 3 * mu, mu * mu / 2 + 10 * mu):
         truth = ref.delta(law, epsilon)  # an epsilon at an atom may be wide where delta is tiny
-        width = 1e-7 if truth > 1e-12 else math.inf
+        width = 1e-7 if truth > 1e-9 else math.inf
         assert ref.holds(f.log_delta(epsilon), mp.log(truth), width), epsilon
     for level in (1e-30, 1e-3, 0.3, 1 - 1e-9):
         assert ref.holds(f.power(level), ref.power(law, level)), level

@@ -42,7 +42,6 @@ def dominated(p, q, p2, q2):
 
 
 def programme(p, q, p2, q2):
-    """The least total miss of a channel, by HiGHS."""
     n, m = len(p), len(p2)
     rows = np.zeros((n + 2 * m, n * m + 4 * m))
     rows[:n, : n * m] = np.kron(np.eye(n), np.ones(m))

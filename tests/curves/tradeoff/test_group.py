@@ -62,7 +62,6 @@ def test_an_approximate_guarantee_of_a_group(epsilon, delta, size):
 
 
 def clipped_geometric(center, size, ratio):
-    """center + two-sided geometric noise, clipped to 0 .. size."""
     ends = [ratio ** abs(x - center) / (1 + ratio) for x in range(size + 1)]
     return [p * (1 - ratio) if 0 < x < size else p for x, p in enumerate(ends)]
 
