@@ -321,7 +321,7 @@ def test_descriptions_survive_json_and_repr(m):
         (lambda: ReportNoisyMax(0), "scale = 0"),
         (lambda: ReportNoisyMax(1, -1), "sensitivity = -1"),
         (lambda: ReportNoisyMax(1, noise="cauchy"), "noise = 'cauchy'"),
-        (lambda: ReportNoisyMax(1e-9), "epsilon = 2"),
+        (lambda: ReportNoisyMax(1e-9), "epsilon of scale and sensitivity = 2"),
         (lambda: SparseVector(0, 1), "threshold_scale = 0"),
         (lambda: SparseVector(1, math.inf), "query_scale = inf"),
         (lambda: SparseVector(1, 1, answers=0), "answers = 0"),
