@@ -270,61 +270,6 @@ def test_local_randomizers_cover_every_channel(weights, epsilon, data):
     assert ny.pure(epsilon) >= ny.LocalRandomizer(epsilon).tradeoff()
 
 
-# Descriptions
-
-<<<<<<< HEAD
-=======
-ALL = [
-    ExponentialMechanism(F(1, 3)),
-    ExponentialMechanism(0),
-    ReportNoisyMax(2.5, 2, "exponential", True),
-    ReportNoisyMax(2, noise="gumbel"),
-    SparseVector(F(5, 2), 7.5, 3, 1, True),
-    RandomSubset(3, 10),
-    LocalRandomizer(0.7),
-]
-
-
-@pytest.mark.parametrize("m", ALL, ids=repr)
-def test_descriptions_survive_json_and_repr(m):
-    """Read back they are equal, and so they are from their own words."""
-    assert Mechanism.from_json(m.to_json()) == m
-    assert Mechanism.from_json((m * 3).to_json()) == m * 3
-    names = {type(x).__name__: type(x) for x in ALL}
-    assert eval(repr(m), {**names, "Fraction": F}) == m
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: ExponentialMechanism(-1), "epsilon = -1"),
-        (lambda: ExponentialMechanism(1e7), "epsilon = 10000000.0"),
-        (lambda: ReportNoisyMax(0), "scale = 0"),
-        (lambda: ReportNoisyMax(1, -1), "sensitivity = -1"),
-        (lambda: ReportNoisyMax(1, noise="cauchy"), "noise = 'cauchy'"),
-        (lambda: ReportNoisyMax(1e-9), "epsilon of scale and sensitivity = 2"),
-        (lambda: SparseVector(0, 1), "threshold_scale = 0"),
-        (lambda: SparseVector(1, math.inf), "query_scale = inf"),
-        (lambda: SparseVector(1, 1, answers=0), "answers = 0"),
-        (lambda: RandomSubset(5, 4), "size = 5"),
-        (lambda: RandomSubset(0, 0), "population = 0"),
-        (lambda: LocalRandomizer(-0.1), "epsilon = -0.1"),
-    ],
-)
-def test_bad_arguments_are_named(make, said):
-    """Each refusal names the argument and its value."""
-    with pytest.raises(ValueError, match=said):
-        make()
-
-
-def test_truth_values_are_asked_for():
-    """A number is not an answer to whether scores are monotone."""
-    for make in (lambda: ReportNoisyMax(1, monotone=1), lambda: SparseVector(1, 1, monotone="no")):
-        with pytest.raises(TypeError, match="monotone"):
-            make()
-
->>>>>>> te
-
 def test_samples_of_selections_hold_for_each_selection():
     epsilon, q = 1.5, 0.2
     f = ny.ExponentialMechanism(epsilon).subsample(rate=q).tradeoff()
