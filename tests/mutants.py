@@ -189,15 +189,15 @@ def mutants(file: str) -> list[Mutant]:
             about = [each for each, words in WORDS.items() if words.search(line)]
             plain = kind if kind not in ("sign", "off by one", "other") else (*about, kind)[0]
             plain = "torch" if torch else (text and _class_of_text(text)) or plain
-            before, whole = (place.__class__, place.__dict__), text or place
+            before, expression = (place.__class__, place.__dict__), text or place
             if text:  # whose parts have no places
                 place.__class__, place.__dict__ = new.__class__, new.__dict__
             with suppress(ValueError):  # an f-string with a backslash
                 after = ast.unparse(text or new)
                 after = after if isinstance(text or new, ATOMS) else f"({after})"
-                start = starts[whole.lineno - 1] + whole.col_offset
-                end = starts[whole.end_lineno - 1] + whole.end_col_offset
-                changes.add(Mutant(file, whole.lineno, start, end, after, plain))
+                start = starts[expression.lineno - 1] + expression.col_offset
+                end = starts[expression.end_lineno - 1] + expression.end_col_offset
+                changes.add(Mutant(file, expression.lineno, start, end, after, plain))
             place.__class__, place.__dict__ = before
     return sorted(changes)
 
@@ -613,16 +613,21 @@ def judge(chosen: list[Mutant], reached: Reached, log: Path) -> None:
 
 def _summary(asked: argparse.Namespace, states: dict[Mutant, list[str]]) -> None:
     """Print the score by package and by class, and append it to a file."""
-    found = {mutant: "killed" in came for mutant, came in states.items()}
+    killed = {mutant: "killed" in came for mutant, came in states.items()}
     for name in ("package", "kind"):
-        print(f"\n{name:24}   found    of")
-        for row in (*sorted({getattr(mutant, name) for mutant in found}), "all"):
-            of = [was for mutant, was in found.items() if row in (getattr(mutant, name), "all")]
+        print(f"\n{name:24}   killed    of")
+        for row in (*sorted({getattr(mutant, name) for mutant in killed}), "all"):
+            of = [was for mutant, was in killed.items() if row in (getattr(mutant, name), "all")]
             print(f"{row:24}{sum(of):8}{len(of):6}")
-    lives = [f"{' '.join(states[m]):20} {m.described()}" for m, was in found.items() if not was]
+    lives = [f"{' '.join(states[m]):20} {m.described()}" for m, was in killed.items() if not was]
     print("", *lives, sep="\n")
     if asked.append:
-        score = {"seed": asked.seed, "found": sum(found.values()), "of": len(found), "lives": lives}
+        score = {
+            "seed": asked.seed,
+            "killed": sum(killed.values()),
+            "of": len(killed),
+            "lives": lives,
+        }
         with asked.append.open("a") as stream:
             stream.write(json.dumps({"date": time.strftime("%Y-%m-%d"), **score}) + "\n")
 

@@ -275,10 +275,17 @@ def test_infinite_losses_have_their_mass_and_no_mean():
     assert np.isinf(none.sample(3)).all()
 
 
-DRAWN = [ny.Gaussian(1), ny.Laplace(1) * 3, ny.RandomizedResponse(1, 4) * 5, ny.DiscreteGaussian(3)]
+ADDITIVE = [
+    ny.Gaussian(1),
+    ny.Laplace(1) * 3,
+    ny.RandomizedResponse(1, 4) * 5,
+    ny.DiscreteGaussian(3),
+]
 
 
-@pytest.mark.parametrize("mechanism", [*DRAWN, ny.Gaussian(1).subsample(rate=0.02) * 50], ids=repr)
+@pytest.mark.parametrize(
+    "mechanism", [*ADDITIVE, ny.Gaussian(1).subsample(rate=0.02) * 50], ids=repr
+)
 def test_draws_follow_the_law(mechanism):
     """Kolmogorov and Smirnov's distance at 40,000 draws, beyond the certified intervals."""
     loss = mechanism.tradeoff().loss

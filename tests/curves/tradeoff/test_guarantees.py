@@ -171,8 +171,8 @@ def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, 
         Tradeoff.of(ny.from_points([x for x, _ in h], [y for _, y in h]).alternatives, ordered=True)
         for h in (f, g)
     ]
-    seen, hidden = (mixture([w, 1 - w], draws, observed=observed) for observed in (True, False))
-    observation = seen**2
+    shown, hidden = (mixture([w, 1 - w], draws, observed=observed) for observed in (True, False))
+    observation = shown**2
     sides = [*zip(cv.masses(f), cv.masses(g), strict=True)]
     both = cv.times(*([w * a for a in one] + [(1 - w) * a for a in two] for one, two in sides), 2)
     pairs = [zip_longest(one, two, fillvalue=F(0)) for one, two in sides]
@@ -182,7 +182,7 @@ def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, 
         assert ref.holds(power, ref.exact(cv.power(*both, F(level))), 1e-4)
         bound = hidden.power(level)
         assert cv.power(*mixed, F(level)) <= F(bound.upper)
-        assert bound.upper <= seen.power(level).upper * (1 + 1e-9)
+        assert bound.upper <= shown.power(level).upper * (1 + 1e-9)
         assert bound.lower <= level
         assert hidden.delta(0.2).lower == 0
     assert "bound" in hidden.method or hidden == draws[0]

@@ -170,8 +170,8 @@ def test_the_statements_follow_the_curve_through_all_that_is_made_of_it():
     said, noise = LOGISTIC.statements, Noise(2)
     f, half = noise.tradeoff(), Choice(((0.5, noise), (0.5, ny.Gaussian(1))))
     curves = [f, f**3, f @ ny.gdp(1), f.symmetric() @ ny.pure(1), f.group(2), f.inverse()]
-    made = [noise.subsample(rate=0.1), noise * 2 + ny.Laplace(1), half * 3]
-    curves += [ny.mixture([0.5, 0.5], [f, ny.gdp(1)]), *(m.tradeoff() for m in made)]
+    mechanisms = [noise.subsample(rate=0.1), noise * 2 + ny.Laplace(1), half * 3]
+    curves += [ny.mixture([0.5, 0.5], [f, ny.gdp(1)]), *(m.tradeoff() for m in mechanisms)]
     for curve in curves:
         assert curve.statements == said, curve
         assert not curve.sources

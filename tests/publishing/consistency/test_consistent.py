@@ -783,7 +783,7 @@ def test_intervals_cover_where_true_cells_are_small(method):
 
 
 EVERYTHING = query("all", "1/2", at=()), query("total", "1/2")
-KEPT = query("kept", "1/2", by=["race"], groups=1, rows_per_group=1)
+BY_RACE_AND_ID = query("kept", "1/2", by=["race"], groups=1, rows_per_group=1)
 BY_ID = {"protects": "person", "neighboring": "add-remove", "rows": 3, "id": "id"}
 
 
@@ -791,7 +791,7 @@ BY_ID = {"protects": "person", "neighboring": "add-remove", "rows": 3, "id": "id
     (planned(*CROSSED, unknown="drop"), [["both", "race"], ["total"]]),
     (planned(*EVERYTHING), [["all"], ["total"]]),
     (planned(*EVERYTHING, place_unknown=PLACES[-1]), [["all", "total"]]),
-    (planned(EVERYTHING[1], KEPT, unit=BY_ID), [["kept"], ["total"]]),
+    (planned(EVERYTHING[1], BY_RACE_AND_ID, unit=BY_ID), [["kept"], ["total"]]),
     (plan(*TWO_WAYS[1:], industry={"unknown": "drop"}), [["jobs", "pairs", "turned"], ["places"]]),
 ])  # fmt: skip
 def test_tables_that_count_other_rows_are_not_made_to_add_up(plan, families):

@@ -433,7 +433,7 @@ def test_a_version_that_is_no_version_is_refused_by_name(folder, version):
 # Stored bounds are compared with computed ones on the safe side
 
 
-@pytest.mark.parametrize(("ours", "stated", "proven"), [
+@pytest.mark.parametrize(("ours", "theirs", "proven"), [
     ((0.2, 0.2001), (0.2, 0.2001), True),
     ((0.2, 0.2001), (0.1, 0.9), True),  # a wider enclosure claims less
     ((0.2, 0.2001), (0.20002, 0.20008), False),  # within ours: neither proven nor refuted
@@ -443,9 +443,9 @@ def test_a_version_that_is_no_version_is_refused_by_name(folder, version):
     ((0.2, 0.2001), (0.2, 0.1), None),
     ((0.1, 0.2), (0.1, 0.19), None),  # within ours, by more than versions differ
 ])  # fmt: skip
-def test_bounds_pass_if_they_meet_ours_and_it_is_known_if_ours_prove_them(ours, stated, proven):
+def test_bounds_pass_if_they_meet_ours_and_it_is_known_if_ours_prove_them(ours, theirs, proven):
     parts = [
-        dict(zip(("level", "lower", "upper"), (0.05, *x), strict=True)) for x in (ours, stated)
+        dict(zip(("level", "lower", "upper"), (0.05, *x), strict=True)) for x in (ours, theirs)
     ]
     if proven is not None:
         assert list(intervals("guarantee.power[0]", *parts)) == [proven]
