@@ -363,7 +363,7 @@ CHOSEN = [
 @pytest.mark.parametrize(
     ("engine", "losses"),
     [*((select, x) for x in CHOSEN), *((contour_profile, x) for x in UNLIKE)],
-    ids=lambda x: repr(x)[:60],
+    ids=lambda x: x.__name__ if callable(x) else repr(x)[:60],
 )
 def test_no_engine_contradicts_connected_dots(engine, losses):
     """Which move each loss to a grid, and are 1e-2 wide or so."""
