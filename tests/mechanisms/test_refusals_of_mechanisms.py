@@ -226,7 +226,7 @@ REFUSED = [
     (lambda: ny.ReportNoisyMax(0), "scale = 0"),
     (lambda: ny.ReportNoisyMax(1, -1), "sensitivity = -1"),
     (lambda: ny.ReportNoisyMax(1, noise="cauchy"), "noise = 'cauchy'"),
-    (lambda: ny.ReportNoisyMax(1e-9), "epsilon = 2"),
+    (lambda: ny.ReportNoisyMax(1e-9), "epsilon of scale and sensitivity = 2"),
     (lambda: ny.SparseVector(0, 1), "threshold_scale = 0"),
     (lambda: ny.SparseVector(1, math.inf), "query_scale = inf"),
     (lambda: ny.SparseVector(1, 1, answers=0), "answers = 0"),

@@ -134,13 +134,12 @@ def text(name: str, value: object, example: str) -> str:
 
 def path(name: str, value: object) -> str:
     """Return the path of a file, if the system can have it."""
-    given = os.fspath(cast("str", value)) if isinstance(value, (str, os.PathLike)) else None
-    with suppress(UnicodeEncodeError):
-        if given and b"\0" not in os.fsencode(given):
+    kind = ValueError if isinstance(value, (str, os.PathLike)) else TypeError
+    with suppress(UnicodeEncodeError, TypeError):
+        given = os.fspath(cast("str", value))
+        if isinstance(given, str) and given and b"\0" not in os.fsencode(given):  # pyright: ignore[reportUnnecessaryIsInstance]
             return given
-    raise ValueError(
-        f"{name} = {_shown(cast('object', value))} must be the path of a file, such as {name!r}"
-    )
+    raise kind(f"{name} = {_shown(value)} must be the path of a file, such as {name!r}")
 
 
 def mapping(name: str, value: object, example: str) -> Mapping[Any, Any]:

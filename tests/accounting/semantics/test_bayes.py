@@ -508,7 +508,7 @@ def test_a_posterior_of_membership_needs_no_replacement():
     )
     with pytest.raises(ValueError, match="claim='membership'"):
         posterior_chance(run, 0.01, 0.05)
-    with pytest.raises(ValueError, match="claim = 'person' must be one of"):
+    with pytest.raises(ValueError, match="claim = 'person' must be 'record' or 'membership'"):
         posterior_chance(run, 0.01, 0.05, claim="person")  # pyright: ignore[reportArgumentType]
     for prior in (0, 1, math.nan):
         with pytest.raises(ValueError, match="prior"):

@@ -117,6 +117,8 @@ def test_a_release_has_its_tables_receipt_and_pages_and_is_charged_once(place):
         "state", "county", "value", "standard_error", "lower", "upper",
     ]  # fmt: skip
     assert mechanism.tables["race.all"].column_names[0] == "race"
+    with pytest.raises(KeyError, match=r"no table 'race': the release has \['"):
+        mechanism.tables["race"]
     assert not [path for path in place.iterdir() if path.name.startswith(".")]
     assert mechanism.receipt["ledger"]["charged"] == "1/2"
     assert list(mechanism.receipt)[:3] == ["schema", "plan", "plan_hash"]

@@ -102,7 +102,7 @@ class GaussianProfile(Profile):
             # An underflowed number is below the smallest float.
             most = log_phi + math.log(max(value + error, SMALLEST)) + log_error
             return -math.inf, min(most, 0.0)
-        # slack: delta_of_a_gaussian_pair, delta_of_a_mixture_of_normal_laws/a
+        # slack: delta_of_a_gaussian_pair
         log_error += 4 * UNIT * abs(math.log(value - error))  # of the logarithms
         return (
             log_phi + math.log(value - error) - log_error,
