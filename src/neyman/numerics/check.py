@@ -139,7 +139,9 @@ def path(name: str, value: object) -> str:
         given = os.fspath(cast("str", value))
         if isinstance(given, str) and given and b"\0" not in os.fsencode(given):  # pyright: ignore[reportUnnecessaryIsInstance]
             return given
-    raise kind(f"{name} = {_shown(value)} must be the path of a file, such as {name!r}")
+    raise kind(
+        f"{name} = {_shown(cast('object', value))} must be the path of a file, such as {name!r}"
+    )
 
 
 def mapping(name: str, value: object, example: str) -> Mapping[Any, Any]:
