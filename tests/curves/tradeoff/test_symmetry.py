@@ -1,6 +1,5 @@
 """Orders of a pair: inverse, the larger and the smaller of both, the conjugate, and composition."""
 
-import math
 from dataclasses import replace
 from fractions import Fraction as F
 
