@@ -32,7 +32,7 @@ census: $(VENV)/.release  ## Publish census tables of 331 million simulated peop
 # Skips the tests that need what the machine lacks, and prints why (NEYMAN_SKIPS=refuse: fails).
 # BEYOND=test leaves out what `make test` has run.
 test: TIER ?= test
-test:  ## Run the tests: 12 minutes of two cores, with the set-up. ONLY=PATH takes some.
+test:  ## Run the tests: 15 minutes of two cores, with the set-up. ONLY=PATH takes some.
 	$(MAKE) -j2 packages $(VENV)/.dev
 	$(TESTS) --tier $(TIER) $(if $(BEYOND),--beyond $(BEYOND)) $(ONLY)
 
