@@ -22,7 +22,7 @@ from hostile import at_most
 import neyman as ny
 from neyman import accounting, analysis, curves, mechanisms, noise, publishing  # noqa: F401
 from neyman.ledger import LedgerError
-from neyman.publishing import PlanError
+from neyman.publishing import DataError, PlanError
 from plans import SMALL, release
 from random_laws import is_small
 
@@ -379,7 +379,7 @@ def faults(call, names):
             try:
                 of(**arguments, **{name: value})
                 of = evaluated(call.func)  # what the answer has changed
-            except (LedgerError, PlanError):
+            except (DataError, LedgerError, PlanError):
                 pass
             except (ValueError, TypeError) as error:
                 also = given if isinstance(value, float | int) else [name.rstrip("s")]

@@ -319,7 +319,7 @@ class Mechanism(Description):
     def from_json(text: str) -> Mechanism:
         """Return the mechanism that `to_json` wrote."""
         try:
-            description = read_json(text)
+            description = read_json(check.text("text", text, "{}"))
         except (TypeError, ValueError) as error:
             raise ValueError(f"text = {text!r} must be JSON text of a mechanism: {error}") from None
         return Mechanism.from_dict(description)

@@ -179,7 +179,7 @@ def survival_curve(
     """
     given = {"events": events, "censored": censored}
     some, rest = (array_of(name, v, "iuf", 1).astype(float) for name, v in given.items())
-    end = check.finite("later", later)
+    end = check.between("later", later, -1e100, 1e100)
     if not np.isfinite([*some.ravel(), *rest.ravel()]).all():
         raise ValueError("events and censored must be finite numbers")
     if some.shape != rest.shape or not len(some):
@@ -192,7 +192,7 @@ def survival_curve(
     )
     check.one_of("about", about, ("population", "data"))
     cells = np.append(np.stack([some, rest], axis=1).ravel(), [end, 0.0])
-    counts = _SurvivalCounts.of(cells, check.non_negative("sigma", sigma), None)
+    counts = _SurvivalCounts.of(cells, check.between("sigma", sigma, 0, 1e100), None)
     ends = counts.band_of_data(1 - chance) if about == "data" else counts.band(1 - chance)
     return SurvivalCurve(counts.value, *ends)
 

@@ -42,8 +42,10 @@ def records(name: str, value: object) -> int:
 def inside(name: str, value: object) -> Fraction:
     """Return an exact number between 0 and 1, both excluded."""
     exact = check.exact(name, value)
-    if not 0 < exact < 1:
-        raise ValueError(f"{name} = {value!r} must be between 0 and 1, both excluded")
+    if not 1e-300 <= exact < 1:
+        raise ValueError(
+            f"{name} = {value!r} must be between 0 and 1, both excluded, and at least 1e-300"
+        )
     return exact
 
 
