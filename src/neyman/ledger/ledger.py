@@ -416,8 +416,7 @@ class Ledger:
         """
         asked = _entry_or_number(entry)
         least = 1 if before is None else check.integer("before", before) + 1
-        number = check.integer("after", after, least)
-        check.between("after", number, 0, 2**62)
+        number = check.integer("after", after, least, 2**62)
         with self._write_transaction() as write:
             count_steps(write, asked, before, number)
 

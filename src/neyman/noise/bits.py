@@ -55,9 +55,7 @@ class SecureBits(Bits):
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """Return ``n`` fresh words; see `Bits.words`."""
-        size = check.integer("n", n)
-        check.between("n", size, 0, 1 << 40)
-        words = np.empty(size, np.uint64)
+        words = np.empty(check.integer("n", n, 0, 1 << 40), np.uint64)
         for start in range(0, words.size, KEY_WORDS):
             chunk = words[start : start + KEY_WORDS].view(np.uint8).data
             # A fixed nonce is sound because no key is used twice.

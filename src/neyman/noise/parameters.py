@@ -82,8 +82,7 @@ def room(size: int, out: Room | None) -> NDArray[np.int64]:
         ValueError: size is not an integer of at least 0, or ``out`` has another shape or is
             read-only.
     """
-    size = check.integer("size", size)
-    check.between("size", size, 0, 1 << 40)
+    size = check.integer("size", size, 0, 1 << 40)
     if out is None:
         return np.empty(size, np.int64)
     if not isinstance(out, np.ndarray) or out.dtype != np.int64:

@@ -78,8 +78,8 @@ def probability(name: str, value: object) -> float:
     return between(name, value, 0.0, 1.0)
 
 
-def integer(name: str, value: object, least: int = 0) -> int:
-    """Return ``value`` as an int of at least ``least``. Refuse every float."""
+def integer(name: str, value: object, least: int = 0, most: int | None = None) -> int:
+    """Return ``value`` as an int from ``least`` to ``most``. Refuse every float."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         raise TypeError(f"{name} = {_shown(value)} must be a whole number (int)")
     if not isinstance(value, Integral):
@@ -87,6 +87,8 @@ def integer(name: str, value: object, least: int = 0) -> int:
     number = int(value)
     if number < least:
         raise ValueError(f"{name} = {_shown(value)} must be at least {least}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} = {_shown(value)} must be at most {most:g}")
     return number
 
 

@@ -214,8 +214,7 @@ class CanonicalNoise(Mechanism):
             An array of shape ``(size,)``.
         """
         source = secure_unless(bits)
-        check.between("size", check.integer("size", size), 0, 1 << 40)
-        words = source.words(size)
+        words = source.words(check.integer("size", size, 0, 1 << 40))
         leading = words >> np.uint64(1)
         with np.errstate(divide="ignore"):
             log_u = np.log(leading.astype(float) + 0.5) - 64 * math.log(2)

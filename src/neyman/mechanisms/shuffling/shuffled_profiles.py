@@ -419,8 +419,8 @@ class BinaryShuffleProfile(Profile):
     Args:
         users: n, at least 1.
         epsilon: epsilon_0, above 0.
-        orders: (P, Q), (Q, P), or both. Both give the larger delta, which bounds every single delta
-            or power. No pair attains it, so do not use it in sums or moments.
+        orders: (P, Q), (Q, P), or both. Both give the larger delta and the larger power. No pair
+            has all these deltas, so do not use them in sums or moments.
     """
 
     method = "all others hold the same bit"
