@@ -2,6 +2,7 @@
 
     python benchmarks/map.py --points 200 --out build/map.jsonl     # ours, in this process
     python benchmarks/map.py --summary build/map.jsonl              # a table of what was stored
+    python benchmarks/map.py --referee before.jsonl.gz --out build/map.jsonl  # do both agree?
     python benchmarks/map.py --figure docs/figures/map.svg --before before.jsonl  # both as curves
 
 A seed fixes the points; none is chosen by its result. Rates run from 1e-7 to .3, noise from .3 to
@@ -12,6 +13,7 @@ their logarithms. Each line of the file is one answer, so a run can be stopped a
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import math
 import random
@@ -93,11 +95,18 @@ def point_answer(f: Any, question: str, p: Point) -> Any:
     return f(p["level"]) if question == "power" and bound.lower > 0.5 else bound
 
 
-def random_answer(family: str, kind: str, index: int) -> Any:
-    """The answer to a random question of a kind about a random mechanism, as the fuzz asks it."""
+def random_text(family: str, kind: str, index: int) -> tuple[str, str]:
+    """A random mechanism of a family, as the fuzz draws it, and a random question of a kind."""
     draw = random.Random(f"{family} {kind} {index}")
-    of, ask = questions.mechanism(draw, family), questions.question(draw, kind)
-    answer = eval(ask, {"ny": ny, "f": eval(of, {"ny": ny}).tradeoff()})
+    of = questions.mechanism(draw, family) if family in RANDOM else ""
+    return of, questions.question(draw, kind)
+
+
+def random_answer(family: str, kind: str, p: Point) -> Any:
+    """The answer to a random question about a random mechanism, or about that of a point."""
+    of, ask = random_text(family, kind, int(p["index"]))
+    mechanism = eval(of, {"ny": ny}) if of else FAMILIES[family](p)
+    answer = eval(ask, {"ny": ny, "f": mechanism.tradeoff()})
     return answer.mu if kind == "nearest_gaussian" else answer
 
 
@@ -108,8 +117,8 @@ def answer(family: str, question: str, p: Point) -> dict[str, Any]:
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
         bound = (
-            random_answer(family, question, int(p["index"]))
-            if family in RANDOM
+            random_answer(family, question, p)
+            if family in RANDOM or question not in QUESTIONS
             else point_answer(FAMILIES[family](p).tradeoff(), question, p)
         )
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -145,6 +154,45 @@ def summary(path: Path) -> str:
             f"|{max(r.get('peak', 0) for r in records) / 2**20:.0f} MiB|"
         )
     return "\n".join(lines)
+
+
+def agreement(before: Path, after: Path) -> str:
+    """One row for each family: how often two files disagree, and how the widths changed.
+
+    Two intervals of one answer must meet, which proves little unless both are narrow. An upper end
+    may rise by 1e-6 of itself.
+    """
+    old, new = (records(path) for path in (before, after))
+    head = (
+        "|family|shared|both narrower than 1e-6|apart|upper end rose|wider|narrower|CPU before|now|"
+    )
+    lines = [head, "|---|" + "---:|" * 8]
+    notes: list[str] = []
+    for family in dict.fromkeys(key[0] for key in old):
+        pairs = {k: (old[k], new[k]) for k in old if k[0] == family and k in new}
+        counts = dict.fromkeys(("narrow", "apart", "rose", "wider", "narrower"), 0)
+        for key, (was, now) in pairs.items():
+            if "error" in was or "error" in now:
+                if was.get("error") != now.get("error"):
+                    notes.append(f"{key}: {was.get('error')} before, {now.get('error')} now")
+                continue
+            width, wide = (max(r["width"], 1e-12) for r in (was, now))
+            changes = {
+                "narrow": max(width, wide) <= 1e-6,
+                "apart": was["low"] > now["high"] or now["low"] > was["high"],
+                "rose": now["high"] > was["high"] + 1e-6 * abs(was["high"]),
+                "wider": wide > max(2 * width, 1e-9),
+                "narrower": width > max(2 * wide, 1e-9),
+            }
+            for name, true in changes.items():
+                counts[name] += true
+            if changes["apart"] or changes["rose"]:
+                ends = [(r["low"], r["high"]) for r in (was, now)]
+                notes.append(f"{key}: {ends[0]} before, {ends[1]} now; {random_text(*key)}")
+        cpu = [f"{sum(r[k]['cpu'] for r in pairs.values()):.1f} s" for k in (0, 1)]
+        row = [family, len(pairs), *counts.values(), *cpu]
+        lines.append("|" + "|".join(map(str, row)) + "|")
+    return "\n".join([*lines, "", *notes])
 
 
 def figure(before: Path, after: Path, to: Path) -> None:
@@ -187,7 +235,9 @@ def figure(before: Path, after: Path, to: Path) -> None:
 
 def records(path: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
     """The answers of a file by family, question, and point."""
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
     return {(line["family"], line["question"], line["index"]): line for line in lines}
 
 
@@ -197,13 +247,18 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--families", nargs="*", default=[*FAMILIES, *RANDOM])
+    parser.add_argument("--questions", nargs="*", default=RANDOM_QUESTIONS)
     parser.add_argument("--out", type=Path, default=Path("build/map.jsonl"))
     parser.add_argument("--summary", type=Path)
+    parser.add_argument("--referee", type=Path)
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--before", type=Path)
     options = parser.parse_args()
     if options.figure:
         figure(options.before, options.out, options.figure)
+        return
+    if options.referee:
+        print(agreement(options.referee, options.out))
         return
     if options.summary:
         print(summary(options.summary))
@@ -218,12 +273,12 @@ def main() -> None:
     ordinary = {"rate": 0.01, "sigma": 2.0, "steps": 100.0, "delta": 1e-6, "level": 0.01}
     for family in set(options.families) & set(FAMILIES):  # what Python loads when first used
         for question in QUESTIONS:
-            answer(family, question, ordinary)
+            answer(family, question, {**ordinary, "index": 0.0})
     done = {(r["family"], r["question"], r["index"]) for r in map(json.loads, text.splitlines())}
     with options.out.open("a", encoding="utf-8") as file:
         for index, point in enumerate(points(options.seed, options.points)):
             for family in options.families:
-                for question in RANDOM_QUESTIONS if family in RANDOM else QUESTIONS:
+                for question in options.questions:
                     if (family, question, index) in done:
                         continue
                     record = {"family": family, "question": question, "index": index, **point}

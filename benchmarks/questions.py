@@ -110,6 +110,12 @@ def epsilon(draw: random.Random) -> float:
 PART = "f.part(f.alternatives[0]).loss"
 QUESTIONS: dict[str, Callable[[random.Random], str]] = {
     "epsilon": lambda d: f"f.epsilon({spread(d, 1e-300, 0.999)})",
+    "epsilons": lambda d: (
+        f"f.epsilons({sorted(spread(d, 1e-30, 0.5) for _ in range(5))})[{d.randrange(5)}]"
+    ),
+    "delta of an order": lambda d: (
+        f"f.part(f.alternatives[{d.choice([0, -1])}]).delta({epsilon(d)})"
+    ),
     "epsilon of a log": lambda d: f"f.epsilon(log_delta={-spread(d, 1e-3, 1e4)})",
     "delta": lambda d: f"f.delta({epsilon(d)})",
     "log_delta": lambda d: f"f.log_delta({epsilon(d)})",
