@@ -174,8 +174,8 @@ def needed(check: Check) -> Callable[[], None]:
     """Make a test of a check that compares bounds with exact numbers, point by point.
 
     Every point holds. Without any one slack that is marked with the name of the check at least one
-    point fails. A letter marks a group: any one of it covers for the others. With it every point
-    holds, and without all of them at least one fails.
+    point fails. A letter marks a group whose slacks cover for one another: without one of them
+    every point holds, and without all of them at least one fails.
     """
     label = check.__name__.removeprefix("test_")
 
@@ -193,9 +193,9 @@ def needed(check: Check) -> Callable[[], None]:
             for dropped in groups.values():
                 with without(*dropped):
                     assert not all(check()), f"no point needs {dropped}"
-                for last in dropped if len(dropped) > 1 else ():
-                    with without(*(slack for slack in dropped if slack != last)):
-                        assert all(check()), f"{last} does not cover for the others"
+                for one in dropped if len(dropped) > 1 else ():
+                    with without(one):
+                        assert all(check()), f"the others do not cover for {one}"
 
     test.__name__, test.__doc__ = check.__name__, check.__doc__
     vars(test).update(label=label)

@@ -27,7 +27,7 @@ LARGEST, SMALLEST = 1e300, 1e-300  # float range, with room for sums
 # Relative error of SciPy's erfcx, ndtr, and ndtri, and the few steps around them.
 # slack: delta_of_equal_laws, delta_of_a_gaussian_pair, the_power_of_a_gaussian_pair,
 # slack: delta_of_a_laplace_pair/a, delta_of_a_bounded_range/a, delta_of_a_bounded_range/b,
-# slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
+# slack: delta_of_a_mixture_of_normal_laws/a
 SPECIAL_FUNCTION_ERROR = 64 * UNIT
 SUBNORMAL_LOSS = 1e-322  # largest rounding error of subnormal numbers
 
@@ -88,11 +88,10 @@ class GaussianProfile(Profile):
         ra, rb = _mills(a), _mills(b)
         error = SPECIAL_FUNCTION_ERROR * (ra + rb)
         # a itself is rounded: d log phi = a da, and the Mills ratios move by at most da.
-        # slack: delta_of_a_gaussian_pair/a, delta_of_a_mixture_of_normal_laws/a,
-        # slack: delta_of_a_mixture_of_normal_laws/b
+        # slack: delta_of_a_gaussian_pair/a, delta_of_a_mixture_of_normal_laws/a
         place = 4 * UNIT * (abs(epsilon) / mu + mu)
         error += place * mu
-        # slack: delta_of_a_gaussian_pair/a, delta_of_a_mixture_of_normal_laws/b
+        # slack: delta_of_a_gaussian_pair/a, delta_of_a_mixture_of_normal_laws/a
         log_error = place * (abs(a) + 1) + 4 * UNIT * abs(log_phi)
         value = ra - rb
         if mu < 0.2 * max(1.0, abs(a)):
@@ -261,7 +260,7 @@ class GaussianMixtureProfile(Profile):
     def _rounding(self, y: Array) -> Array:
         """Bound the error of log R(y)."""
         largest = self._loss.distances[-1]
-        # slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
+        # slack: delta_of_a_mixture_of_normal_laws/a
         return 16 * UNIT * (len(self._parts) + largest * np.abs(y) + largest**2)
 
     def _places(self, value: Array) -> tuple[Array, Array]:
@@ -300,7 +299,7 @@ class GaussianMixtureProfile(Profile):
         ratio = self._loss.log_ratio(y[finite])
         for i, (log_p, c, profile) in enumerate(self._parts):
             place = c * y[finite] - c * c / 2
-            # slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
+            # slack: delta_of_a_mixture_of_normal_laws/a
             error = 4 * UNIT * (c * np.abs(y[finite]) + c * c + abs(log_p) + 4)
             asked = place if removed else -place
             low, high = profile.log_deltas(asked + error)[0], profile.log_deltas(asked - error)[1]
@@ -314,7 +313,7 @@ class GaussianMixtureProfile(Profile):
         # At the far end, either all mass except that at distance 0 is distinguished, or none.
         end = math.log1p(-self._left) if removed and self._left < 1 else -math.inf
         # The sums of logarithms, and the logarithm, err by a unit or two of their size.
-        # slack: delta_of_a_mixture_of_normal_laws/a, delta_of_a_mixture_of_normal_laws/b
+        # slack: delta_of_a_mixture_of_normal_laws/a
         slack = 16 * UNIT * (1 + np.abs(np.maximum(total, -1e300)))
         least = np.where(np.isfinite(y), total[0] - slack[0], -math.inf)
         # slack: counted
