@@ -29,8 +29,6 @@ from neyman.curves.profiles.duality import CHORDS
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.operation_limits import AWAY, CHEAP_TILTS, LARGEST_TILT, ExponentProfile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
-from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
-from neyman.curves.profiles.sampled_steps.log_sum_density import Step, density_of_step
 from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.curves.profiles.sampled_steps.one_subsampled_step import (
     ReplaceOneStepProfile,
@@ -436,37 +434,6 @@ def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
         sums = nodes.line(float(int(tilt)), np.array([0.0, 0.5]))
         off = abs(sums.log_bracket - log_moment(mu, q, int(tilt) + 1))
         yield off <= mpmath.log1p(sums.bracket_error[0])
-
-
-@needed
-def test_the_density_of_one_step() -> Iterator[bool]:
-    for q, mu, share in numbers(5, 40, (1e-3, 0.9), (0.1, 9.0), (-1.0, 1.0)):
-        step = Step(q, mu)
-        tau = step.mean + 3 * mu * share
-        table = density_of_step(step, tau, tau + 1.0, 0.5)
-        z = (tau - mpmath.log(mpf(q) / (1 - mpf(q))) + mpf(mu) ** 2 / 2) / mu
-        exact = -(z**2) / 2 - mpmath.log(2 * mpmath.pi) / 2 - mpmath.log(mu)
-        yield abs(table.log_value(np.array([tau]))[0] - exact) <= table.error[0]
-
-
-@needed
-def test_delta_of_a_threshold_that_is_rounded() -> Iterator[bool]:
-    far = numbers(6, 40, (1.0, 9.0), (1.0, 9.0), (1e5, 1e6), (0.0, 1e-6))
-    slow = numbers(7, 40, (0.1, 0.9), (0.1, 0.9), (0.0, 1.0), (-700.0, -90.0))
-    for beyond, epsilon, slope, start in (*far, *slow):
-        log_a = beyond + epsilon
-        middle = beyond + (1e-9 if slope > 1 else -0.3)
-        known = Known(start, slope)  # log of the expectation, by how far s is beyond the middle
-
-        def values(tau: Any, known: Known = known, middle: float = middle) -> Any:
-            s = [mpmath.log1p(mpmath.exp(mpf(t))) for t in tau]
-            return np.array([known._ends(known.start + known.slope * (x - middle)) for x in s]).T
-
-        profile = bare(FewStepsProfile, _log_a=log_a, _values=values)
-        low, high = profile._above_zero(np.array([epsilon]))
-        s = mpf(log_a) - epsilon
-        exact = start + mpf(slope) * (s - middle) - s
-        yield exact > 0 or low[0] <= exact <= high[0]
 
 
 @needed

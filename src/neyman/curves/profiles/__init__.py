@@ -3,17 +3,12 @@
 `select` picks the engine of a composition. Its docstring lists the rules.
 """
 
-from neyman.curves.profiles import combination, rare_choice
+from neyman.curves.profiles import combination
 from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
-from neyman.curves.profiles.contour import conditioning, continuous_parts, contour
+from neyman.curves.profiles.contour import continuous_parts, contour
 from neyman.curves.profiles.lattice import convolution
 from neyman.curves.profiles.profile import Interval, Profile
-from neyman.curves.profiles.sampled_steps import (
-    distant_steps,
-    finite_steps,
-    many_steps,
-    one_subsampled_step,
-)
+from neyman.curves.profiles.sampled_steps import finite_steps, many_steps, one_subsampled_step
 from neyman.curves.profiles.selection import Rule, register, rules, select
 
 __all__ = [
@@ -23,15 +18,12 @@ __all__ = [
     "bounded_range_releases",
     "closed_form",
     "combination",
-    "conditioning",
     "continuous_parts",
     "contour",
     "convolution",
-    "distant_steps",
     "finite_steps",
     "many_steps",
     "one_subsampled_step",
-    "rare_choice",
     "register",
     "rules",
     "select",

@@ -19,10 +19,10 @@ from scipy.special import logsumexp
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Loss
 from neyman.curves.profiles.contour.continuous_parts import near_thresholds, newton_epsilon
-from neyman.curves.profiles.contour.contour import ContourProfile, smooth
+from neyman.curves.profiles.contour.contour import ContourProfile
 from neyman.curves.profiles.contour_line import log_kernel, saddle
 from neyman.curves.profiles.profile import Engine, Profile
-from neyman.curves.profiles.selection import profile_of_one, register, select
+from neyman.curves.profiles.selection import select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.power_sums import added
@@ -33,7 +33,6 @@ from neyman.numerics.rounding import above, known
 class Limits:
     """Limits on the atoms to list, and on the tilts. All values give valid bounds."""
 
-    atoms: int = 1 << 9  # largest number of atoms for one release with a closed form
     least_weight: float = 1e-18  # least tilted weight of an atom, relative to the largest
     power_width: float = 1e-10  # relative width of a power at which the search stops
     least_reach: float = 1e-9  # least deviation of the sums of the listed parts
@@ -186,14 +185,3 @@ def conditioned(
         return None
     others = Composition.of(rest)
     return ConditionedProfile(losses, Composition.of(listed), others, profile_of(others))
-
-
-@register(93, "one release with a closed form, beside losses that are listed atom by atom")
-def _given_atoms(composition: Composition) -> Profile | None:
-    if len(composition.parts) < 2 or smooth(composition):
-        return None
-    profile = conditioned(composition, LIMITS.atoms)
-    if profile is None or len(profile.rest.parts) > 1:
-        return None
-    one = all(n == 1 and profile_of_one(loss) is not None for loss, n in profile.rest.parts)
-    return profile if one else None

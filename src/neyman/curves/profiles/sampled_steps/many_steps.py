@@ -20,7 +20,6 @@ from scipy.special import ndtri_exp
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Loss, NormalRatio, Part
-from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
 from neyman.curves.profiles.combination import CascadeProfile, group_profile
 from neyman.curves.profiles.contour.conditioning import conditioned
@@ -32,7 +31,6 @@ from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero
 from neyman.curves.profiles.sampled_steps.bracket_sum import LIMITS as BRACKET_SUM_LIMITS
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
-from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.real_sums import LIMITS as REAL_SUMS_LIMITS
 from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, place_of
 from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
@@ -677,11 +675,10 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
 
 @register(95, "ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step")
 def _sampled_steps(composition: Composition) -> Profile | None:
-    orders: set[tuple[str, bool]] = set()
-    others, subsampled, count = False, True, 0
+    orders: set[tuple[str, bool]] = set()  # of pairs, and removal or addition
+    others, count = False, 0
     for loss, n in composition.parts:
         count += n
-        subsampled &= type(loss) is SubsampledGaussianLoss
         if type(loss) is GaussianLoss:
             continue
         step = loss.normal_ratio
@@ -698,7 +695,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         orders.add((step.order, step.loss.removed))
     if len(orders) != 1:
         return None
-    ((order, removed),) = orders
+    ((order, _),) = orders
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: largest_step_profile(composition))
     ]
@@ -714,8 +711,6 @@ def _sampled_steps(composition: Composition) -> Profile | None:
             )
         )
     few = count <= LIMITS.grid_steps
-    if few and subsampled and not removed:
-        engines.append((LIMITS.narrow_width, lambda: FewStepsProfile(composition)))
     if others:
         listed = conditioned(composition, LIMITS.listed_sums, largest_step_profile)
         if listed is not None:
