@@ -2,7 +2,7 @@
 
 A fault changes one place of src/neyman. Its class follows from the file and the place (`CLASSES`).
 The seed draws the same number of faults of each class, each from another package while there is
-one. For each fault the tests of the tier `test` that reach its line run, the cheapest first and of
+one. For each fault the tests up to 3 seconds that reach its line run, the cheapest first and of
 equal cost the nearest, until one fails. A fault is undecided if a limit leaves out a test: then it
 counts as not found. Faults of files that import torch run in the environment with torch. A comment
 above a line, `# same: OLD -> NEW: REASON`, says that a fault changes no answer: none such is drawn.
@@ -57,8 +57,7 @@ TEST_SECONDS = 20
 Stage = tuple[float, float]
 STAGES: tuple[Stage, ...] = ((-1, 0.3), (0.3, 3))
 """The CPU times of the tests of a stage, above the first and up to the second: of the cheapest case
-of each, which is in the tier `test` up to 3 seconds (tests/tiers.py). A stage has the faults that
-no test of the stage before it finds."""
+of each. A stage has the faults that no test of the stage before it finds."""
 PROCESSES = 2
 LIBRARIES = (
     "hypothesis.strategies", "mpmath", "numpy", "pandas", "scipy.fft", "scipy.integrate",
@@ -541,7 +540,7 @@ class Limit:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def judged(mutant: Mutant, tests: list[str], place: Path) -> int:
+def judged(mutant: Mutant, tests: list[str], tier: str, place: Path) -> int:
     """Run tests on a source with the change, until one fails; then other cases of their files."""
     changed = place / "changed"  # by the last mutant
     if changed.exists():
@@ -552,9 +551,10 @@ def judged(mutant: Mutant, tests: list[str], place: Path) -> int:
     sys.dont_write_bytecode = True
     reaching = Counter(test.partition("::")[0] for test in tests)
     files = ["--tier=fast", *(file for file, _ in reaching.most_common(8))]
-    functions = [test.partition("[")[0] for test in tests if "[" in test]
-    for batch in filter(None, (tests[:8], tests[8:], tests and files, functions[:100])):
-        code = _pytest(["--tier=test", *batch], Limit())
+    functions = [test.partition("[")[0] for test in tests if "[" in test][:100]
+    more = [tests and files, functions and ["--tier=test", *functions]]
+    for batch in filter(None, (tests[:8], tests[8:], *more)):
+        code = _pytest([f"--tier={tier}", *batch], Limit())
         if code == pytest.ExitCode.USAGE_ERROR:  # a file has no such test, or is not imported
             code = _pytest(files, Limit())
         if code not in (0, 5):
@@ -579,7 +579,8 @@ def main() -> None:
     for number, stage in enumerate(STAGES):
         lives = [m for m in here if len(s := _states(log, m)) == number and "killed" not in s]
         if lives:
-            judge(lives, Reached(measure(stage, asked.torch)), log)
+            reached = Reached(measure(stage, asked.torch))
+            judge(lives, reached, "ci" if number else "test", log)
     if not asked.torch and len(here) < len(chosen) and TORCH.exists():
         library = BUILD / "library"  # the environment with torch has no coverage of its own
         library.mkdir(exist_ok=True)
@@ -598,10 +599,10 @@ def _states(log: Path, mutant: Mutant) -> list[str]:
     return [state for *each, state in lines if each == [*mutant]]
 
 
-def judge(chosen: list[Mutant], reached: Reached, log: Path) -> None:
-    """Run the tests of a stage on each mutant, and log what they found."""
+def judge(chosen: list[Mutant], reached: Reached, tier: str, log: Path) -> None:
+    """Run the tests of a stage on each mutant, at the size of a tier, and log what they found."""
     tests = {mutant: reached.tests(mutant) for mutant in chosen}
-    works = ((m, functools.partial(judged, m, tests[m][0]), CPU_SECONDS) for m in chosen)
+    works = ((m, functools.partial(judged, m, tests[m][0], tier), CPU_SECONDS) for m in chosen)
     for number, (mutant, code) in enumerate(results(works), 1):
         # Codes of pytest: a test failed, and a file of tests could not be imported.
         state = "killed" if code in (1, 2) else "undecided"

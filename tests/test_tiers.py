@@ -19,8 +19,10 @@ MEASURED = {
         "test_cheap": 0.01,
         "test_some": {"[1]": 0.2, "[2]": 0.9, "[3]": 50.0},
         "test_heavy": {"[1]": 70.0, "[2]": 30.0},
-        "test_long": {"[1]": 2.9},
-    }
+        "test_long": {"[1]": 1.1},
+        "test_longer": {"[1]": 1.3},
+    },
+    "b/test_b.py": {"test_only": {"[1]": 2.9}},
 }
 NODES = [
     f"tests/a/test_a.py::{name}"
@@ -30,8 +32,9 @@ NODES = [
         "test_heavy[1]",
         "test_heavy[2]",
         "test_long[1]",
+        "test_longer[1]",
     )
-]
+] + ["tests/b/test_b.py::test_only[1]"]
 
 
 def test_a_case_is_in_the_smallest_tier_with_room_and_of_each_test_the_cheapest_stays():
@@ -41,6 +44,8 @@ def test_a_case_is_in_the_smallest_tier_with_room_and_of_each_test_the_cheapest_
         "ci",
         "night",
         "night",
+        "ci",
+        "test",
         "ci",
         "test",
     ]
