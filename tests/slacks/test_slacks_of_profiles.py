@@ -176,21 +176,6 @@ def test_delta_of_a_bounded_range() -> Iterator[bool]:
         yield held(EnvelopeProfile(F(a)).log_delta(epsilon), exact)
 
 
-@needed
-def test_a_complement_of_one_node() -> Iterator[bool]:
-    aliases = np.array([[[2.0], [-1e9], [1.0]]])
-    for c, top, epsilon, weight in numbers(
-        11, 60, (-0.9, -0.1), (0.1, 9), (100.0, 900.0), (0.1, 1)
-    ):
-        line = complement.ComplementLine(
-            c, np.arange(2.0), np.array([weight, 0.0]), top - 950, 0.0, 0.0, aliases, 0.0
-        )
-        yield held(
-            line.log_complement(np.array([epsilon])),
-            min(mpmath.log(weight) + (top - 950) - mpf(c) * epsilon, 0),
-        )
-
-
 class ExactLine:
     """A line that knows log(1 - delta) exactly."""
 
@@ -558,15 +543,17 @@ def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> I
 
 @needed
 def test_a_line_of_one_node() -> Iterator[bool]:
-    far = curves.terms_beyond(np.array([2.0]), np.array([-1e9]), np.ones(1))
+    none = np.array([[2.0], [-1e9], [1.0], [1.0]])
     for c, top, epsilon, weight in numbers(7, 60, (0.1, 9.0), (0.1, 90), (100.0, 900.0), (0.1, 1)):
-        line = curves.Line(
-            c, np.arange(2.0), np.array([weight, 0.0]), top, 0.0, 0.0, 700.0, far, 0.0
-        )
-        yield held(line.log_delta(np.array([epsilon])), mpmath.log(weight) + top - mpf(c) * epsilon)
-    for c, k, gap in numbers(8, 30, (1e6, 1e9), (1.0, 9.0), (1.0, 9.0)):
-        beyond = curves.terms_beyond(np.array([c]), np.array([k]), np.array([gap]))
-        line = curves.Line(1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, 1e9, beyond, 0.0)
+        for side, k in ((c, top), (-c / 10, top - 950)):
+            known = np.array([weight, 0.0])
+            line = curves.Line(side, np.arange(2.0), known, k, 0.0, 0.0, (none, none))
+            exact = min(mpmath.log(weight) + k - mpf(side) * epsilon, 0)
+            yield held(line.log_delta(np.array([epsilon])), exact)
+    for c, k, away in numbers(8, 30, (1e6, 1e9), (1.0, 9.0), (1.0, 9.0)):
+        beyond = curves.aliases(c - away, math.tau, np.array([c]), np.array([k]))[1]
+        line = curves.Line(1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, (none, beyond))
+        gap = float(beyond[2, 0])
         kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)
         alias = k + kernel - gap - mpmath.log(-mpmath.expm1(-mpf(gap)))
         yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]

@@ -50,12 +50,12 @@ from neyman.curves.profiles.contour.contour import ContourProfile as ContourProf
 from neyman.curves.profiles.contour.contour import contour_profile as contour_profile
 from neyman.curves.profiles.contour_line import Line as Line
 from neyman.curves.profiles.contour_line import LineSum as LineSum
+from neyman.curves.profiles.contour_line import aliases as aliases
 from neyman.curves.profiles.contour_line import least_log_powers as least_log_powers
 from neyman.curves.profiles.contour_line import line_at as line_at
 from neyman.curves.profiles.contour_line import log_chernoff as log_chernoff
 from neyman.curves.profiles.contour_line import mgf_below as mgf_below
 from neyman.curves.profiles.contour_line import saddle as saddle
-from neyman.curves.profiles.contour_line import terms_beyond as terms_beyond
 from neyman.curves.profiles.contour_line import tilts_of as tilts_of
 from neyman.curves.profiles.duality import Conjugate as Conjugate
 from neyman.curves.profiles.duality import log_power_by_duality as log_power_by_duality

@@ -151,6 +151,11 @@ class Composition:
         return False
 
     @property
+    def span(self) -> float:
+        """Return 0: lines do not use a lattice. `LatticeSum` has one."""
+        return 0.0
+
+    @property
     def rounded(self) -> bool:
         """Return True if the largest loss is known only up to rounding."""
         return any(loss.rounded for loss, _ in self.parts)

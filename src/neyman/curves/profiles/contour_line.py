@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -100,6 +100,11 @@ class LineSum(Protocol):
         """Return True if the characteristic function falls only like a power of u."""
         ...
 
+    @property
+    def span(self) -> float:
+        """Return the span of the lattice of all finite losses; 0 without a lattice."""
+        ...
+
     def places(self, tilt: float, height: float) -> float:
         """Estimate the number of terms in the computation of K(tilt + i height)."""
         ...
@@ -134,23 +139,46 @@ def log_kernel(c: Array) -> Array:
     return c * np.log(c) - (c + 1) * np.log1p(c)
 
 
-def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
-    """Return `Line.beyond`, which bounds the aliases n > 0; shape (4, m).
+def node_kernel(z: Array, span: float) -> Array:
+    """Return h / pi times the kernel of `Line` at its nodes; half as much at the first node.
+
+    If the last node is at half a period, it counts half, too.
+    """
+    u = z.imag
+    share = np.full(len(u), float(u[1]) / math.pi)
+    share[0] /= 2
+    if not span:
+        kernel = share / (z * (z + 1))
+    else:
+        if len(u) - 1 == round(math.pi / (span * float(u[1]))):
+            share[-1] /= 2
+        kernel = share * (-span * math.expm1(-span))
+        kernel = kernel / (np.expm1(-span * z) * np.expm1(-span * (z + 1)))
+    return kernel if z[0].real > 0 else -kernel
+
+
+def aliases(c: float, h: float, other: Array, k: Array) -> tuple[Array, Array]:
+    """Return `Line.aliases` of a line for delta [C-1].
 
     Args:
-        other: values c' above the c of the line.
+        c, h: crossing of the line and the real axis, above 0, and its step.
+        other: values c' above c.
         k: upper bounds on K(c').
-        gap: 2 pi (c' - c) / h, for the step h of the line.
     """
+    turns, gap = math.tau * c / h, math.tau * (other - c) / h
     sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap
-    return np.array([other, k + log_kernel(other), gap, sizes])
+    beyond = np.array([other, k + log_kernel(other), gap, sizes])
+    return np.array([[0.0], [0.0], [turns], [turns]]), beyond
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
     """Represent a line Re z = c by nodes z = c + i u, h apart, with weights.
 
-    The weight of z is e^{K(z) - K(c)} h / (pi z (z + 1)).
+    The weight of z is e^{K(z) - K(c)} h / (pi z (z + 1)), and the sum over the nodes is delta, for
+    c > 0. For -1 < c < 0 the weight has the other sign, and the sum is 1 - delta [C-10]. If all
+    losses are on a lattice of span s, the nodes are those of one period, the sums hold at its
+    places, and 1 / (z (z + 1)) is s (1 - e^-s) / ((1 - e^{-s z}) (1 - e^{-s (z + 1)})) [C-15].
 
     Args:
         c: crossing of the line and the real axis.
@@ -158,11 +186,12 @@ class Line:
         weight: complex weights, shape (n,).
         top: K(c).
         fixed, moving: the error of the sum is at most fixed + moving |epsilon|.
-        turns: 2 pi c / h, which bounds the aliases n < 0.
-        beyond: bounds for the aliases n > 0, shape (4, m): c', K(c') + log kappa(c'), 2 pi (c' - c)
-            / h, and the total size of the rounded numbers.
+        aliases: bounds for the aliases n < 0 and n > 0, each of shape (4, m): c', the log A of a
+            bound e^{A - c' epsilon} on delta or 1 - delta, 2 pi |c' - c| / h, and the total size of
+            the rounded numbers.
         slack: error of K(c).
         noise: the share of ``fixed`` that is due to errors of K.
+        span: s; 0 without a lattice.
         bump: weights of the nodes that bound the effect of the tiny release; None without one.
         widest: largest width of log delta at the epsilons for which the line was built.
     """
@@ -173,12 +202,41 @@ class Line:
     top: float
     fixed: float
     moving: float
-    turns: float
-    beyond: Array
-    slack: float
+    aliases: tuple[Array, Array]
+    slack: float = 0.0
     noise: float = 0.0
+    span: float = 0.0
     bump: Array | None = None
     widest: float = math.inf
+
+    @classmethod
+    def of(
+        cls,
+        z: Array,
+        phi: Array,
+        error: Array,
+        rest: float,
+        top: float,
+        aliases: tuple[Array, Array],
+        slack: float = 0.0,
+        span: float = 0.0,
+    ) -> Self:
+        """Return a line from F(z) / F(c) at its nodes.
+
+        Args:
+            z: the nodes, the first one on the real axis.
+            phi, error: F(z) / F(c), and bounds on its errors.
+            rest: bound on the sum over all omitted nodes.
+            top, aliases, slack, span: as above.
+        """
+        c, u = float(z[0].real), z.imag
+        kernel = node_kernel(z, span)
+        if span:  # two powers of e, two products, and a quotient
+            error = error + 16 * UNIT * np.abs(phi)  # slack: counted
+        noise, weight = dot(np.abs(kernel), error), phi * kernel
+        # Errors of the height, the angle of the first node, and its multiple.
+        moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))  # slack: counted
+        return cls(c, u, weight, top, noise + rest, moving, aliases, slack, noise, span)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -187,7 +245,7 @@ class Line:
 
     def sums(self, epsilon: float) -> tuple[float, float]:
         """Return the trapezoid sum divided by e^{K(c) - c epsilon}, and d log delta / d epsilon."""
-        terms = self.weight * np.exp(-1j * epsilon * self.u)
+        terms = self.weight * np.exp(-1j * (epsilon + self.span) * self.u)
         total = float(np.add.reduce(real_part(terms)))
         fall = self.c * total - float(np.add.reduce(imaginary_part(terms) * self.u))
         return total, -fall / total if total > 0 else 0.0
@@ -195,19 +253,19 @@ class Line:
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Return certified bounds on log delta at each epsilon, shape (m,). They may be wide."""
-        total, error = self._sums(self.weight, epsilon)
-        scale = self.top - self.c * epsilon
-        size = np.abs(epsilon)
+        place = epsilon + self.span if self.span else epsilon
+        total, error = self._sums(self.weight, place)
+        scale = self.top - self.c * place
+        size = np.abs(place)
         error = error + self.fixed + self.moving * size
-        before = np.exp(np.minimum(-self.turns - scale, 700.0)) / -math.expm1(-self.turns)
-        other, kernel, gap, sizes = self.beyond
-        moved = np.multiply.outer(epsilon, other)
-        bound = kernel - gap - moved - scale[:, None]
-        # Each of the five terms errs by at most 4 units of its size. Log kappa: 2 c' log c'.
-        sizes = sizes + np.abs(scale)[:, None]
-        bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)  # slack: a_line_of_one_node
-        after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
-        error = error + before + np.minimum.reduce(after, axis=1)
+        for other, most, gap, sizes in self.aliases:
+            moved = np.multiply.outer(epsilon, other)
+            bound = most - gap - moved - scale[:, None]
+            # Each of the five terms errs by at most 4 units of its size. Log kappa: 2 c' log c'.
+            size_of_all = sizes + np.abs(scale)[:, None] + np.abs(moved)
+            bound = bound + 8 * UNIT * (size_of_all + 1)  # slack: a_line_of_one_node
+            terms = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
+            error = error + np.minimum.reduce(terms, axis=1)
         added = 0.0
         if self.bump is not None:  # its aliases are positive, so at least the bump is subtracted
             added, more = self._sums(self.bump, epsilon)
@@ -216,7 +274,7 @@ class Line:
         low, high = np.fmax(total - added - error, 0.0), np.maximum(total + error, 0.0)
         high[np.isnan(high)] = math.inf
         # slack: a_line_of_one_node
-        slack = 8 * UNIT * (abs(self.top) + self.c * size + 1) + self.slack
+        slack = 8 * UNIT * (abs(self.top) + abs(self.c) * size + 1) + self.slack
         return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
@@ -256,8 +314,8 @@ class Line:
 
     def middle(self, epsilon: float) -> float:
         """Return an estimate of log delta, the log of the trapezoid sum."""
-        total = float(self.sums(epsilon)[0])
-        return min(math.log(total) + self.top - self.c * epsilon, 0.0) if total > 0 else -math.inf
+        total, scale = self.sums(epsilon)[0], self.top - self.c * (epsilon + self.span)
+        return min(math.log(total) + scale, 0.0) if total > 0 else -math.inf
 
     def epsilon_at(self, log_delta: float, start: float) -> float:
         """Estimate the epsilon with this log delta, by Newton's method."""
@@ -266,11 +324,15 @@ class Line:
             total, slope = self.sums(epsilon)
             if total <= 0 or slope >= 0:
                 return start
-            move = (self.top - self.c * epsilon + math.log(total) - log_delta) / slope
+            scale = self.top - self.c * (epsilon + self.span)
+            move = (scale + math.log(total) - log_delta) / slope
             epsilon = max(epsilon - move, 0.5 * epsilon)
             if abs(move) <= 1e-14 * epsilon:
                 break
         return epsilon
+
+
+L = TypeVar("L", bound=Line)
 
 
 def log_chernoff(losses: LineSum, epsilon: float) -> float:
@@ -802,12 +864,12 @@ def _best_plan(
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
             best = plan
-        if not (release or losses.algebraic) and best.count > LIMITS.plain_nodes:
+        if not (release or losses.algebraic or losses.span) and best.count > LIMITS.plain_nodes:
             break
     assert best is not None
     most, work = (
         (LIMITS.nodes, LIMITS.node_terms)
-        if release
+        if release or losses.span
         else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
     )
     if losses.algebraic:
@@ -816,7 +878,7 @@ def _best_plan(
         places = losses.places(best.c, best.end)
         if places <= LIMITS.terms and best.count * places <= work:
             return best
-    return _plan_with_gaussian(losses, tilts, aim) if blurred else None
+    return _plan_with_gaussian(losses, tilts, aim) if blurred and not losses.span else None
 
 
 Place = tuple[float, float, float]
@@ -903,75 +965,111 @@ def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
     return math.tau * (others - c[:, None]) / np.maximum(excess + aim.digits, 1e-3)
 
 
+def nodes(
+    losses: LineSum, c: float, h: float, end: float, log_left: float
+) -> tuple[float, Array, float]:
+    """Return a step of at most ``h``, nodes up to ``end``, and a bound on all omitted nodes.
+
+    log_left: log of a bound on |phi| beyond ``end``.
+    """
+    span = losses.span
+    if not span:
+        z = c + 1j * (h * np.arange(math.ceil(end / h) + 1))
+        # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
+        return h, z, math.exp(log_left) / (math.pi * float(z[-1].imag))
+    half = math.ceil(math.pi / (span * h))  # nodes in half a period
+    h = math.pi / (span * half)
+    count = min(math.ceil(end / h), half)
+    z = c + 1j * (h * np.arange(count + 1))
+    if count == half:
+        return h, z, 0.0
+    # |1 - e^{-s z}|^2 = (1 - e^{-s c})^2 + 4 e^{-s c} sin^2(s u / 2) rises with u [C-15].
+    turn = 2 * math.sin(0.5 * span * float(z[-1].imag))
+    least = [
+        math.hypot(math.expm1(-a), math.exp(-0.5 * a) * turn) for a in (span * c, span * c + span)
+    ]
+    rest = -math.expm1(-span) * math.exp(log_left) / (least[0] * least[1])
+    return h, z, rest * (1 + 1e-9)
+
+
+def _transform(
+    losses: LineSum, z: Array, log_rest: Array | None = None
+) -> tuple[Array, Array, float]:
+    """Return F(z) / F(c) at the nodes, bounds on its errors, and one on that of K(c)."""
+    values, error = losses.mgf(z, log_rest)
+    phi = np.exp(values - values[0].real)
+    # [C-3]: errors of each exponent, of waves as products, and of a sum of terms.
+    rounding = np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(z) + 64)  # slack: counted
+    return phi, error + rounding, 1.01 * float(error[0])
+
+
+def line_of(
+    losses: LineSum,
+    z: Array,
+    rest: float,
+    k: float,
+    k_error: float,
+    more: tuple[Array, Array],
+    kind: type[L],
+) -> L:
+    """Return the line with these nodes. ``more`` are its `aliases`."""
+    phi, error, first = _transform(losses, z)
+    # K(c) enters twice, once with the nodes of the line.
+    slack = k_error + first + 8 * UNIT * abs(k)  # slack: counted
+    return kind.of(z, phi, error, rest, k, more, slack, losses.span)
+
+
 @np.errstate(over="ignore", invalid="ignore")  # an overflow gives a trivial bound
 def _built(losses: LineSum, plan: _Plan) -> Line:
-    c, h, real, k, v = plan.c, plan.h, plan.real, plan.k, plan.release
-    u = h * np.arange(math.ceil(plan.end / h) + 1)
-    z = c + 1j * u
-    values, error = losses.mgf(z, -0.5 * v * u**2 if v else None)
-    top, first = float(k[0]), 1.01 * float(error[0])
-    phi = np.exp(values - values[0].real)
-    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)  # slack: counted
-    if v:  # e^{v z (z + 1) / 2} on the line, over its value at c
-        factor = np.exp(-0.5 * v * u * (u - 1j * (2 * c + 1)))
-        size = np.abs(factor)
-        # slack: counted
-        error = size * (error + np.abs(phi) * UNIT * (8 + v * u * (u + 2 * c + 1)))
-        phi = phi * factor
-    share = np.zeros(len(u)) + h / math.pi
-    share[0] /= 2
-    kernel = share / (z * (z + 1))
-    # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
-    end = float(u[-1])
-    noise = float(np.add.reduce(np.abs(kernel) * error))
-    fixed = noise + math.exp(plan.log_left) / (math.pi * end)
-    bump = None
-    if v:
-        # erf(s / sqrt 8) sqrt(2 pi v) e^{v / 8}, s = sqrt v, is about v. The bump has no kernel.
-        kappa = (
-            math.erf(math.sqrt(v / 8))
-            * math.sqrt(math.tau * v)
-            * math.exp(min(v / 8, 600.0))
-            * (1 + 1e-13)
-        )
-        bump = phi * (kappa * share)
-        # |phi| e^{-v u^2 / 2} from the end to ``far``, and beyond ``far``.
-        left = math.sqrt(math.pi / (2 * v)) + 1 / (v * plan.far)
-        left *= math.exp(plan.log_left) / math.pi
-        fixed += kappa * (float(np.add.reduce(share * error)) + left)
-    weight = phi * kernel
-    moving = 4 * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))  # slack: counted
-    if bump is not None:
-        moving += 4 * UNIT * dot(np.abs(bump), np.abs(z))  # slack: counted
-    other = real[1:]
-    gap = math.tau * (other - c) / h
-    safe = k[1:] + np.log1p(plan.k_error[1:]) + 8 * UNIT * np.abs(k[1:])  # slack: counted
+    c, real, k, v = plan.c, plan.real, plan.k, plan.release
+    safe = k + np.log1p(plan.k_error) + 8 * UNIT * np.abs(k)  # slack: counted
+    h, z, rest = nodes(losses, c, plan.h, plan.end, plan.log_left)
+    more = aliases(c, h, real[1:], safe[1:])
+    if not v:
+        return line_of(losses, z, rest, float(k[0]), float(plan.k_error[0]), more, Line)
+    phi, error, first = _transform(losses, z, -0.5 * v * z.imag**2)
+    # e^{v z (z + 1) / 2} on the line, over its value at c
+    u = z.imag
+    factor = np.exp(-0.5 * v * u * (u - 1j * (2 * c + 1)))
+    size = np.abs(factor)
+    # slack: counted
+    error = size * (error + np.abs(phi) * UNIT * (8 + v * u * (u + 2 * c + 1)))
+    phi = phi * factor
+    top = float(k[0])
     # K(c) enters twice, once with the nodes of the line.
     slack = float(plan.k_error[0]) + first + 8 * UNIT * abs(top)  # slack: counted
-    return Line(
-        c,
-        u,
-        weight,
-        top,
-        fixed,
-        moving,
-        math.tau * c / h,
-        terms_beyond(other, safe, gap),
-        slack,
-        noise,
-        bump,
+    line = Line.of(z, phi, error, rest, top, more, slack)
+    share = np.full(len(u), h / math.pi)
+    share[0] /= 2
+    # erf(s / sqrt 8) sqrt(2 pi v) e^{v / 8}, s = sqrt v, is about v. The bump has no kernel.
+    kappa = (
+        math.erf(math.sqrt(v / 8))
+        * math.sqrt(math.tau * v)
+        * math.exp(min(v / 8, 600.0))
+        * (1 + 1e-13)
     )
+    bump = phi * (kappa * share)
+    # |phi| e^{-v u^2 / 2} from the end to ``far``, and beyond ``far``.
+    left = math.sqrt(math.pi / (2 * v)) + 1 / (v * plan.far)
+    left *= math.exp(plan.log_left) / math.pi
+    fixed = line.fixed + kappa * (float(np.add.reduce(share * error)) + left)
+    moving = line.moving + 4 * UNIT * dot(np.abs(bump), np.abs(z))  # slack: counted
+    return replace(line, fixed=fixed, moving=moving, bump=bump)
 
 
 def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[float, float]:
     """Return a height beyond which |phi| is certified below e^-need, and the bound on log |phi|.
 
-    Return an infinite height if no height is certified.
+    Return an infinite height, or half a period of a lattice, if no height is certified.
     """
     normal = math.sqrt(2 * need) / deviation
+    half = math.pi / losses.span if losses.span else math.inf
     for ends in (NEAR_ENDS, ALL_ENDS):
         edges = normal * ends
+        if half < math.inf:
+            edges = np.append(edges[edges < half], half)
         bound = losses.log_decay(c, edges, need)
+        bound = bound[:-1] if half < math.inf else bound
         left = np.maximum.accumulate(bound[::-1])[::-1]
         # The rest counts with 1 / u. This matters if |phi| falls like a power of u.
         gain = (
@@ -982,4 +1080,4 @@ def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[fl
         enough = (left - gain <= -need).nonzero()[0]
         if len(enough):
             return float(edges[enough[0]]), float(left[enough[0]])
-    return math.inf, 0.0
+    return half, 0.0

@@ -17,13 +17,12 @@ from typing import Protocol
 import numpy as np
 
 from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
-from neyman.curves.profiles.contour_line import LineSum, end_of
+from neyman.curves.profiles.contour_line import Line, LineSum, end_of, line_of, nodes
 from neyman.curves.profiles.duality import between_chords, chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.array_cache import array_cache
-from neyman.numerics.arrays import Array, dot
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import series
 from neyman.numerics.roots import zero
 
 
@@ -56,45 +55,12 @@ Gain = Callable[[Array], tuple[Array, Array]]
 """A function that returns bounds on 1 - delta - e^eps level, scaled, at each epsilon."""
 
 
-@dataclass(frozen=True, eq=False)
-class ComplementLine:
-    """Represent a line Re z = c by nodes z = c + i u, h apart, with weights.
-
-    The weight of z is -e^{K(z) - K(c)} h / (pi z (z + 1)).
-
-    Args:
-        c: crossing of the line and the real axis, -1 < c < 0.
-        u: heights of the nodes, evenly spaced from 0.
-        weight: complex weights, shape (n,).
-        top: K(c).
-        fixed, moving: the error of the sum over nodes is at most fixed + moving |epsilon|.
-        aliases: c', K(c'), and 2 pi |c' - c| / h on both sides of c, to bound the error of the step
-            h; shape (2, 3, m).
-        slack: bound on the error of K(c).
-    """
-
-    c: float
-    u: Array
-    weight: Array
-    top: float
-    fixed: float
-    moving: float
-    aliases: Array
-    slack: float
+class ComplementLine(Line):
+    """Represent a line with -1 < c < 0, whose sum is 1 - delta."""
 
     def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
         """Return certified bounds on log(1 - delta) at each epsilon, shape (m,)."""
-        total = np.real(series(self.weight, epsilon * self.u[1]))
-        scale = self.top - self.c * epsilon
-        error = self.fixed + self.moving * np.abs(epsilon)
-        for other, k, gap in self.aliases:
-            bound = k - gap - np.multiply.outer(epsilon, other) - scale[:, None]
-            error = error + (np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)).min(axis=1)
-        low, high = np.maximum(total - error, 0.0), np.maximum(total + error, 0.0)
-        # slack: a_complement_of_one_node
-        slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
-        with np.errstate(divide="ignore"):
-            return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
+        return self.log_delta(epsilon)
 
     def near(self, epsilon: float) -> float:
         """Estimate log(1 - delta), as a scale for floats; 0 if unknown."""
@@ -362,13 +328,13 @@ def _log_rejected(losses: LineSum, c: float) -> float:
 
 
 def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
-    sides = c * (1 - SHARES), c - (1 + c) * SHARES
-    real = np.concatenate([[c], *sides])
+    real = np.concatenate([[c], c * (1 - SHARES), c - (1 + c) * SHARES])
     k, k_error = losses.mgf(real)  # with 8 more units of its size
     safe = k + np.log1p(k_error) + 8 * UNIT * np.abs(k)  # slack: counted
     top = float(k[0])
     count, h = len(SHARES), math.inf
-    for part in (slice(1, count + 1), slice(count + 1, None)):
+    sides = slice(1, count + 1), slice(count + 1, None)
+    for part in sides:
         excess = safe[part] - real[part] * epsilon - log_m + LINE_LIMITS.error_efolds
         h = min(h, float(np.max(math.tau * np.abs(real[part] - c) / np.maximum(excess, 1e-3))))
     need = LINE_LIMITS.error_efolds + max(top - c * epsilon - log_m, 0.0)
@@ -378,23 +344,9 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     places = losses.places(c, end)
     if places > LINE_LIMITS.terms or places * end / h > LINE_LIMITS.plain_node_terms:
         return None
-    u = h * np.arange(math.ceil(end / h) + 1)
-    z = c + 1j * u
-    values, error = losses.mgf(z)
-    phi = np.exp(values - values[0].real)
-    first = 1.01 * float(error[0])
-    # [C-3]: errors of each exponent, of waves as products, and of a sum of terms.
-    error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)  # slack: counted
-    share = np.full(len(u), h / math.pi)
-    share[0] /= 2
-    kernel = -share / (z * (z + 1))
-    # same: -1 -> (1): Safe: |u[1]| is at most |u[-1]|, so the error is larger.
-    fixed = dot(np.abs(kernel), error) + math.exp(log_left) / (math.pi * float(u[-1]))
-    weight = phi * kernel
-    # The height, the angle of the first node, and a multiple of it.
-    moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))  # slack: counted
-    gap = math.tau * np.abs(real[1:] - c) / h
-    aliases = np.stack([real[1:], safe[1:], gap]).reshape(3, 2, count).transpose(1, 0, 2)
-    # K(c) enters twice, once with the nodes of the line.
-    slack = float(k_error[0]) + first + 8 * UNIT * abs(top)  # slack: counted
-    return ComplementLine(c, u, weight, top, fixed, moving, aliases, slack)
+    h, z, omitted = nodes(losses, c, h, end, log_left)
+    more = [
+        np.array([real[part], safe[part], gap := math.tau * np.abs(real[part] - c) / h, gap])
+        for part in sides
+    ]
+    return line_of(losses, z, omitted, top, float(k_error[0]), (more[0], more[1]), ComplementLine)

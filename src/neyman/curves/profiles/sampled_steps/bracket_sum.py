@@ -18,10 +18,10 @@ from typing import cast
 
 import numpy as np
 
-from neyman.curves.profiles.contour_line import Line, LineSum, log_kernel, terms_beyond
+from neyman.curves.profiles.contour_line import Line, LineSum, aliases, log_kernel
 from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
-from neyman.numerics.arrays import Array, dot
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
 from neyman.numerics.roots import bisect_integers
@@ -330,18 +330,9 @@ class BracketSum:
         if values is None:
             return None
         phi, error = values
-        z = c + 1j * heights
-        share = np.full(len(heights), h / math.pi)
-        share[0] /= 2
-        kernel = share / (z * (z + 1))
-        fixed = dot(np.abs(kernel), error) + math.exp(decay) / (math.pi * end)
-        # Errors of the height, the angle of the first node, and its multiple.
-        moving = 4 * UNIT * dot(np.abs(phi * kernel), np.abs(z))  # slack: counted
-        far = float(self.tilts[other])
-        most = np.array([self.log_f_above(other)])
-        beyond = terms_beyond(np.array([far]), most, np.array([math.tau * (far - c) / h]))
-        turns = math.tau * c / h
-        return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
+        more = aliases(c, h, self.tilts[other : other + 1], np.array([self.log_f_above(other)]))
+        rest = math.exp(decay) / (math.pi * end)
+        return Line.of(c + 1j * heights, phi, error, rest, top, more)
 
     def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
         """Return F(c + iu) / e^top and its error bound [LS-6], or None if rounding hides F."""

@@ -24,7 +24,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourLines, ContourProfile, contour_profile
-from neyman.curves.profiles.contour_line import Line, log_kernel, terms_beyond
+from neyman.curves.profiles.contour_line import Line, aliases, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Profile
@@ -38,7 +38,7 @@ from neyman.curves.profiles.sampled_steps.likely_sums import (
     listing,
 )
 from neyman.curves.profiles.selection import register
-from neyman.numerics.arrays import Array, dot
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.operations import in_question
@@ -338,18 +338,9 @@ class Bracket:
         if nodes is None:
             return None
         u, phi, error, rest = nodes
-        z = c + 1j * u
-        share = np.full(len(u), h / math.pi)
-        share[0] /= 2
-        kernel = share / (z * (z + 1))
-        weight = phi * kernel
-        fixed = dot(np.abs(kernel), error) + rest
-        moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))  # slack: counted
         used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
-        tilts = self.tilts[used]
-        most = (log_f + log_error)[used]
-        beyond = terms_beyond(tilts, most, math.tau * (tilts - c) / h)
-        return Line(c, u, weight, top, fixed, moving, math.tau * c / h, beyond, 0.0)
+        more = aliases(c, h, self.tilts[used], (log_f + log_error)[used])
+        return Line.of(c + 1j * u, phi, error, rest, top, more)
 
 
 def _nodes(
