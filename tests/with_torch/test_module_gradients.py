@@ -112,8 +112,13 @@ def assert_loop(gradients, model, rows, clip=1, loss=F.cross_entropy):
 
 
 def allowed(gradients, count):
-    """Return what rounding to the grid and the margin for it may cost `count` examples."""
-    return count * gradients.clip * 4e-5 + 1e-5
+    """Return what rounding to the grid and the margin for it may cost `count` examples.
+
+    Entries rounded to the grid move a gradient by at most sqrt(size) / 2 units, and the margin is
+    as large. An entry has at most the clip.
+    """
+    units = math.sqrt(gradients.size)
+    return count * gradients.clip * (units / gradients.grid + 2e-5) + 1e-5
 
 
 @pytest.mark.parametrize("microbatch", [1, 4, 32])

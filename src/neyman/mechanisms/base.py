@@ -221,7 +221,7 @@ class Mechanism(Description):
             >>> round(float(steps.tradeoff().group(8).epsilon(delta=1e-6)), 1)
             30.4
 
-        Source: Charles et al. 2024; [SA-9], [SA-10].
+        Source: Charles et al. 2024; [SA-8], [SA-9].
         """
         many = check.integer("records", records, 1)
         check.finite("records", many)

@@ -156,7 +156,7 @@ class DPSGD(StandIn):
         8 5000 9.25
 
     Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022; Charles et al.
-    2024 (users); [SA-9].
+    2024 (users); [SA-8].
     """
 
     OWN_STEPS = True

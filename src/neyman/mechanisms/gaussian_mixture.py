@@ -27,7 +27,7 @@ class Limits:
 
     sum_error: float = 1e-9  # largest distance of the sum of the probabilities from 1
     distance: float = 1e3  # above, the noise hides nothing
-    # A number of records has its own normal distribution from this weight on [SA-11].
+    # A number of records has its own normal distribution from this weight on [SA-10].
     least_weight: float = 1e-40
 
 
@@ -133,12 +133,12 @@ def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
 
 
 def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
-    """Return the loss of the removal of a user's records from a Poisson sample [SA-9].
+    """Return the loss of the removal of a user's records from a Poisson sample [SA-8].
 
     The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). The lower bound moves improbable
     small j to 0, and improbable large j to the last probable j. The upper bound moves improbable
     small j to the first probable j. A public coin decides if a large j occurs, and then all records
-    are in the sample [SA-11].
+    are in the sample [SA-10].
 
     Args:
         mu: the shift by one record, in standard deviations, above 0.

@@ -54,7 +54,7 @@ class Subsampled(Mechanism):
 
     With ``records`` = k, one neighbor contains all records of a user (at most k), and the other
     contains none of them. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1), and its
-    reverse [SA-9]. Here mu is the shift by one record, in standard deviations.
+    reverse [SA-8]. Here mu is the shift by one record, in standard deviations.
 
     Args:
         mechanism: any mechanism, described by the shift from adding or removing a record. Under
@@ -68,7 +68,7 @@ class Subsampled(Mechanism):
             the others, or is known only by a zCDP bound.
 
     Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); [SA-1], [SA-3] (replace-one); Charles
-    et al. 2024 and [SA-9] (several records).
+    et al. 2024 and [SA-8] (several records).
     """
 
     mechanism: Mechanism
@@ -384,7 +384,7 @@ def _(inner: GaussianLoss, rate: float) -> Loss:
 def _of_user(
     mechanism: Mechanism, composition: Composition, rate: Fraction, records: int
 ) -> Composition:
-    """Return the loss for the removal of all records of a user [SA-9]."""
+    """Return the loss for the removal of all records of a user [SA-8]."""
     loss, count = composition.parts[0]
     if not (len(composition.parts) == count == 1 and isinstance(loss, GaussianLoss)):
         raise ValueError(

@@ -248,7 +248,7 @@ class GaussianMixtureProfile(Profile):
         return np.minimum(least, most), most
 
     def _largest_loss(self) -> float:
-        """Return an upper bound on -log p_0, which no loss exceeds [SA-10].
+        """Return an upper bound on -log p_0, which no loss exceeds [SA-9].
 
         p_0 is the weight at distance 0.
 
