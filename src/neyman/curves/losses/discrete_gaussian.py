@@ -89,6 +89,12 @@ class DiscreteGaussianLoss(Loss):
         return self.shift / self.sigma_squared if listed else None
 
     @property
+    def lattice_places(self) -> tuple[Fraction, Fraction] | None:
+        if self.step is None:
+            return None
+        return self.shift**2 / (2 * self.sigma_squared), self.step
+
+    @property
     def rho(self) -> float:
         """Return shift^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
         return float(Fraction(self.shift**2) / (2 * self.sigma_squared))

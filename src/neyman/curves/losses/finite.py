@@ -21,7 +21,7 @@ from neyman.curves.losses.zcdp_parameters import (
     response_rho,
 )
 from neyman.numerics import check
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
@@ -142,6 +142,11 @@ class FiniteLoss(_ValuesLoss):
         return self.lattice
 
     @property
+    def lattice_places(self) -> tuple[Fraction, Fraction]:
+        gap = math.gcd(*(i - self.index[0] for i in self.index)) or 1
+        return self.lattice * self.index[0], self.lattice * gap
+
+    @property
     def approximate(self) -> bool:
         """Return True for the loss of (`supremum`, `failure`)-DP."""
         return self.index in ((-1, 1), (0,)) and self.failure == self.missing
@@ -185,6 +190,19 @@ class FiniteLoss(_ValuesLoss):
 
     def _apart(self, k: int) -> tuple[Array, float]:
         return (np.array(self.index, float) - self.index[k]) * float(self.lattice), 0.0
+
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
+        # Next places of the lattice: |phi|^2 <= 1 - 4 sin^2(u span / 2) sum p_k p_{k+1} [C-15].
+        result = super().decay(tilt, edges, enough)
+        span = float(self.lattice_places[1])
+        p = self.atoms(tilt).weight[:: round(span / float(self.lattice))]
+        turn = 0.5 * span * edges
+        low, high = turn[:-1] / math.pi, turn[1:] / math.pi
+        away = np.minimum(low - np.floor(low), np.ceil(high) - high)  # from a multiple of pi
+        away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * (1 - 1e-9)
+        squared = 1 - 4 * (1 - 1e-9) * dot(p[1:], p[:-1]) * np.sin(math.pi * away) ** 2
+        np.minimum(result[:-1], 0.5 * np.log(np.maximum(squared, 1e-300)), out=result[:-1])
+        return result
 
     def mgf_rounding(self, z: Array) -> Array:
         value, log_p = self._arrays

@@ -175,6 +175,11 @@ class Loss(Part):
         """Return the step of the lattice of the loss (up to an offset); None without a lattice."""
         return None
 
+    @property
+    def lattice_places(self) -> tuple[Fraction, Fraction] | None:
+        """Return a place of the loss's lattice and the distance of two; None without a lattice."""
+        return None
+
     @abstractmethod
     def reverse(self) -> Loss:
         """Return the loss of (Q, P)."""

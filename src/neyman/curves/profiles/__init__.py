@@ -5,7 +5,7 @@
 
 from neyman.curves.profiles import combination
 from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
-from neyman.curves.profiles.contour import continuous_parts, contour
+from neyman.curves.profiles.contour import continuous_parts, contour, lattice_lines
 from neyman.curves.profiles.lattice import convolution
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.sampled_steps import finite_steps, many_steps, one_subsampled_step
@@ -22,6 +22,7 @@ __all__ = [
     "contour",
     "convolution",
     "finite_steps",
+    "lattice_lines",
     "many_steps",
     "one_subsampled_step",
     "register",

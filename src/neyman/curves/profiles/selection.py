@@ -78,7 +78,8 @@ def select(composition: Composition) -> Profile:
     - 65: very many unlike parts: like ones are held between two of their kind.
     - 70: a part is known between two distributions: each side is composed by itself.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
-    - 90: the losses lie on a lattice that is small enough, or have few enough sums.
+    - 90: the losses have few enough sums to list.
+    - 92: the losses lie on one lattice that is not too fine: lines over a period.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
     - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
     - 97: equal losses with atoms and a bounded density: bent contours, or lines for many.

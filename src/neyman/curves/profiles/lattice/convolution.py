@@ -1,7 +1,7 @@
 """Compute profiles of sums of losses with atoms, exactly or between two sums on a grid.
 
-`exact_profile` is for losses on a common lattice that is not too fine, or whose sums have few
-values. `dots_profile` is for a few releases whose K is costly, and for independent checks.
+`exact_profile` is for losses whose sums have few values, `dots_profile` for a few releases whose K
+is costly, and for independent checks.
 """
 
 from __future__ import annotations
@@ -42,25 +42,17 @@ def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfil
         size * loss.value_count for (loss, n), size in zip(parts, windows, strict=True) if n > 1
     ]
     by_sums = by_sums and max(counts, default=0.0) <= limits.counts
-    if by_sums or (len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= limits.sums):
-        least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
-        sums = partial(_sums, losses, least)
-        return _profile(losses, sums, "exact sums", Engine.EXACT, limits, few=True)
-    if points > limits.lattice_places:
+    two = len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= limits.sums
+    if not (by_sums or two):
         return None
-    lattice, few = partial(_lattice, losses), points <= limits.untilted_places
-    return _profile(losses, lattice, "exact lattice", Engine.EXACT, limits, few=few)
+    least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
+    sums = partial(_sums, losses, least)
+    return _profile(losses, sums, "exact sums", Engine.EXACT, limits)
 
 
 @array_cache
 def _sums(losses: Composition, least: float, tilt: float) -> tuple[Discretization, Discretization]:
     total = added([loss.sum_atoms(n, tilt, least) for loss, n in losses.laws], tilt)
-    return total, total
-
-
-@array_cache
-def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
-    total = compose([(loss.atoms(tilt), n) for loss, n in losses.laws])
     return total, total
 
 
@@ -76,11 +68,11 @@ def dots_profile(
 def _bracket_atoms(
     losses: Composition, points: int, limits: Limits, tilt: float
 ) -> tuple[Atoms, Atoms]:
-    reach = _reach(losses, limits)
+    most = reach(losses, limits)
     # Rare large losses may be many deviations away.
-    ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
+    ends = [loss.dots(tilt, max(most, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
     widest = max(float(high - low) for low, high in ends)
-    span = max(reach, widest / 2)
+    span = max(most, widest / 2)
     # A tilt that moves weights by more than e^5 within a cell needs finer cells.
     step = max(
         span / limits.grid_places, min(span / points, limits.cell_efolds / max(tilt, 1e-300))
@@ -97,9 +89,8 @@ def _profile(
     method: str,
     engine: Engine,
     limits: Limits,
-    few: bool = False,
 ) -> LatticeProfile:
-    largest = limits.tilt_reach / (1 + min(abs(float(losses.supremum)), _reach(losses, limits)))
+    largest = limits.tilt_reach / (1 + min(abs(float(losses.supremum)), reach(losses, limits)))
     return LatticeProfile(
         weights,
         lambda epsilon: saddle(losses, epsilon, largest),
@@ -107,7 +98,6 @@ def _profile(
         above(losses.supremum),
         method,
         engine,
-        few=few,
         limits=limits,
         losses=losses,
         log_top=losses.log_top,
@@ -115,7 +105,7 @@ def _profile(
     )
 
 
-def _reach(losses: Composition, limits: Limits) -> float:
+def reach(losses: Composition, limits: Limits = LIMITS) -> float:
     """Estimate the range of the sum's finite values under any used tilt."""
     span = float(losses.supremum + losses.reverse().supremum)
     charge(4 * CALL * len(losses.parts))
@@ -134,9 +124,9 @@ def _points(losses: Composition, limits: Limits) -> float:
             return math.inf
         known.append(step)
     step = float(common_step(known))  # 0 if the exact step underflows
-    return _reach(losses, limits) / step if step else math.inf
+    return reach(losses, limits) / step if step else math.inf
 
 
-@register(90, "the losses lie on a lattice that is small enough, or have few enough sums")
+@register(90, "the losses have few enough sums to list")
 def _exact(composition: Composition) -> Profile | None:
     return exact_profile(composition)
