@@ -26,6 +26,7 @@ from neyman.curves.profiles.contour.complement_line import (
 )
 from neyman.curves.profiles.contour.conditioning import ConditionedProfile
 from neyman.curves.profiles.contour.contour import ContourProfile
+from neyman.curves.profiles.contour_line import CHERNOFF_POWERS, mgf_below
 from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
 from neyman.curves.profiles.lattice.convolution import reach
 from neyman.curves.profiles.lattice.corners import largest_mu
@@ -38,7 +39,7 @@ from neyman.numerics.atoms import UNIT, common_step
 from neyman.numerics.rounding import above, log_complement
 
 MOST_PLACES = 1 << 18  # places within the reach of a sum
-LISTED_SUMS = 1 << 9  # sums of other lattices
+LISTED_SUMS = 1 << 5  # sums of other lattices: each is a place of a question
 Places = NDArray[np.int64]
 """Indices k of places offset + k span."""
 Gain = Callable[[Places], tuple[Array, Array]]
@@ -141,6 +142,7 @@ class LatticeContour(ContourProfile):
         inside = (epsilon >= 0) & (k < self._top)
         if inside.any():
             low[inside], high[inside] = self._above_zero(epsilon[inside])
+            low[inside] = np.maximum(low[inside], self._least(epsilon[inside]))
         if self._infinite and not inside.all():
             far = (epsilon >= 0) & ~inside
             low[far], high[far] = self._top_mass()
@@ -148,6 +150,19 @@ class LatticeContour(ContourProfile):
         if below.any():
             low[below], high[below] = self._below_zero(k[below], epsilon[below])
         return low, high
+
+    def _least(self, epsilon: Array) -> Array:
+        """Bound log delta from below: 1 - delta <= e^{K(-a) + a epsilon} for 0 < a < 1 [C-10]."""
+        miss = self._misses + np.multiply.outer(epsilon, CHERNOFF_POWERS)
+        size = 1 + np.abs(miss) + np.abs(epsilon)[:, None]
+        miss = (miss + 8 * UNIT * size).min(axis=1)  # slack: counted
+        least = np.log1p(-np.exp(np.minimum(miss, -1e-9)))
+        return np.where(miss < -1e-9, least * (1 + 8 * UNIT), -math.inf)  # slack: counted
+
+    @cached_property
+    def _misses(self) -> Array:
+        """Return upper bounds on K(-a)."""
+        return mgf_below(self._sum)
 
     def _top_mass(self) -> Interval:
         """Bound the log of the mass of infinite loss, which is delta from the largest loss on."""
@@ -164,18 +179,21 @@ class LatticeContour(ContourProfile):
         epsilons = np.asarray(epsilons, float)
         # A place, its distance from epsilon, and the index err by a few units of their sizes.
         off = 8 * UNIT * (np.abs(epsilons) + 2 * self._sum.span)  # slack: counted
+        moved = np.array([epsilons + off, epsilons - off])
+        index = np.floor((moved - float(self._sum.offset)) / self._sum.span).astype(np.int64)
+        k, places = np.unique([index, index + 1], return_inverse=True)
+        at, values = self._epsilon(k), self._at(k)
+        left, right = np.asarray(places).reshape(2, *moved.shape)
+        # The share of the left place in e^epsilon, between those of both.
+        share = np.expm1(np.minimum(moved - at[right], 0.0)) / math.expm1(-self._sum.span)
+        share = np.clip(share, 0.0, 1.0)
+        with np.errstate(divide="ignore"):
+            logs = np.log(share), np.log1p(-share)
         ends = []
-        for moved, side in ((epsilons + off, 0), (epsilons - off, 1)):
-            index = np.floor((moved - float(self._sum.offset)) / self._sum.span).astype(np.int64)
-            k, places = np.unique([index, index + 1], return_inverse=True)
-            at, value = self._epsilon(k), self._at(k)[side]
-            left, right = np.asarray(places).reshape(2, -1)
-            # The share of the left place in e^epsilon, between those of both.
-            share = np.expm1(np.minimum(moved - at[right], 0.0)) / math.expm1(-self._sum.span)
-            share = np.clip(share, 0.0, 1.0)
-            with np.errstate(divide="ignore"):
-                logs = np.log(share), np.log1p(-share)
-            total = np.logaddexp(logs[0] + value[left], logs[1] + value[right])
+        for side, value in enumerate(values):
+            total = np.logaddexp(
+                logs[0][side] + value[left[side]], logs[1][side] + value[right[side]]
+            )
             size = np.where(np.isfinite(total), np.abs(total), 0.0)
             ends.append(total + (2 * side - 1) * 8 * UNIT * (4 + size))  # slack: counted
         return np.minimum(ends[0], ends[1]), np.minimum(ends[1], 0.0)
