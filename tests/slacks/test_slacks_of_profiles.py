@@ -195,7 +195,8 @@ def test_a_gain_over_its_size() -> Iterator[bool]:
         12, 100, (-90.0, -1.0), (-90.0, -60.0), (-60.0, 60.0), (-60.0, -1.0)
     ):
         exact = mpmath.exp(mpf(value) - base) - mpmath.exp(mpf(epsilon) + level - base)
-        yield held(complement.gain_of_line(ExactLine(value), np.array([epsilon]), level, base), exact)  # type: ignore[arg-type]
+        line = cast("complement.MissLine", ExactLine(value))
+        yield held(complement.gain_of_line(line, np.array([epsilon]), level, base), exact)
 
 
 @needed

@@ -144,7 +144,7 @@ def node_kernel(z: Array, span: float) -> Array:
 
     If the last node is at half a period, it counts half, too.
     """
-    u = z.imag
+    u = imaginary_part(z)
     share = np.full(len(u), float(u[1]) / math.pi)
     share[0] /= 2
     if not span:
@@ -229,7 +229,7 @@ class Line:
             rest: bound on the sum over all omitted nodes.
             top, aliases, slack, span: as above.
         """
-        c, u = float(z[0].real), z.imag
+        c, u = float(z[0].real), imaginary_part(z)
         kernel = node_kernel(z, span)
         if span:  # two powers of e, two products, and a quotient
             error = error + 16 * UNIT * np.abs(phi)  # slack: counted
@@ -976,7 +976,7 @@ def nodes(
     if not span:
         z = c + 1j * (h * np.arange(math.ceil(end / h) + 1))
         # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
-        return h, z, math.exp(log_left) / (math.pi * float(z[-1].imag))
+        return h, z, math.exp(log_left) / (math.pi * float(imaginary_part(z)[-1]))
     half = math.ceil(math.pi / (span * h))  # nodes in half a period
     h = math.pi / (span * half)
     count = min(math.ceil(end / h), half)
@@ -984,7 +984,7 @@ def nodes(
     if count == half:
         return h, z, 0.0
     # |1 - e^{-s z}|^2 = (1 - e^{-s c})^2 + 4 e^{-s c} sin^2(s u / 2) rises with u [C-15].
-    turn = 2 * math.sin(0.5 * span * float(z[-1].imag))
+    turn = 2 * math.sin(0.5 * span * float(imaginary_part(z)[-1]))
     least = [
         math.hypot(math.expm1(-a), math.exp(-0.5 * a) * turn) for a in (span * c, span * c + span)
     ]
@@ -1027,9 +1027,9 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     more = aliases(c, h, real[1:], safe[1:])
     if not v:
         return line_of(losses, z, rest, float(k[0]), float(plan.k_error[0]), more, Line)
-    phi, error, first = _transform(losses, z, -0.5 * v * z.imag**2)
+    phi, error, first = _transform(losses, z, -0.5 * v * imaginary_part(z) ** 2)
     # e^{v z (z + 1) / 2} on the line, over its value at c
-    u = z.imag
+    u = imaginary_part(z)
     factor = np.exp(-0.5 * v * u * (u - 1j * (2 * c + 1)))
     size = np.abs(factor)
     # slack: counted

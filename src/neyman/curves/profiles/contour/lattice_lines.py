@@ -189,7 +189,7 @@ class LatticeContour(ContourProfile):
         share = np.clip(share, 0.0, 1.0)
         with np.errstate(divide="ignore"):
             logs = np.log(share), np.log1p(-share)
-        ends = []
+        ends: list[Array] = []
         for side, value in enumerate(values):
             total = np.logaddexp(
                 logs[0][side] + value[left[side]], logs[1][side] + value[right[side]]
