@@ -136,6 +136,7 @@ def test_bad_arguments_and_types_are_refused_before_a_charge(name, tmp_path):
         ({"bounds": (0, 1, 2)}, TypeError),
         ({"confidence": 1 - Fraction(1, 10**301)}, ValueError),
         ({"classes": {0, 1}}, ValueError),
+        ({"classes": (0, 1, 2)}, ValueError),
         ({"classes": (0, math.nan)}, ValueError),
         ({"radius": 0}, ValueError),
         ({"radius": None}, ValueError),
@@ -150,6 +151,9 @@ def test_bad_arguments_and_types_are_refused_before_a_charge(name, tmp_path):
     for rows in (x.astype(str), x.tolist(), x[:, 0], x + 1j, x[:0], [], None):
         with pytest.raises((TypeError, ValueError)):
             FITS[name](**paid).fit(rows, target)
+    if name in ("line", "ridge"):
+        with pytest.raises(TypeError, match="y has the type .* real numbers"):
+            FITS[name](**paid).fit(x, target.astype(str))
     assert ledger.account("a@1").left == 2
 
 

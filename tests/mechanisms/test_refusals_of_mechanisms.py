@@ -72,6 +72,7 @@ CURVED = ny.CanonicalNoise(ny.from_points([0, 0.2, 0.5, 1], [1, 0.5, 0.2, 0]))
 REFUSED = [
     *[(partial(ny.CanonicalNoise, *given), words) for given, words in CANONICAL],
     (CURVED.to_json, "give the mechanism"),
+    (lambda: ny.GaussianMixture(1, [0, 1e200], [0.5, 0.5]), r"sensitivities / sigma = 1e\+200"),
     (lambda: ny.CanonicalNoise(ny.pure(1)).ppf(1.5), r"u = 1\.5 must be between 0 and 1"),
     (lambda: ny.CanonicalNoise(ny.pure(1)).cdf(math.nan), "not nan"),
     (lambda: ny.CanonicalNoise(ny.pure(1)).pdf("0"), "must be a real number"),

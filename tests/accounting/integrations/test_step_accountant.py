@@ -137,7 +137,7 @@ def test_a_state_with_more_exact_steps_than_steps_makes_no_later_step_exact():
 
 
 class BatchNorm2d:
-    pass
+    training, running_mean = True, None
 
 
 class GroupNorm:
@@ -156,6 +156,12 @@ def test_layers_that_mix_examples_are_refused_by_name():
     check_model(Model(GroupNorm()))
     with pytest.raises(ValueError, match=r"'layers\.1' is a BatchNorm2d: it mixes"):
         check_model(Model(GroupNorm(), BatchNorm2d()))
+    still = BatchNorm2d()
+    still.training = False  # of the batch all the same, as it has no other statistics
+    with pytest.raises(ValueError, match="it mixes"):
+        check_model(Model(still))
+    still.running_mean = [0.0]
+    check_model(Model(still))
 
 
 def test_the_summary_has_the_safe_mu_next_to_epsilon():

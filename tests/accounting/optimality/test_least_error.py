@@ -96,6 +96,10 @@ def test_randomized_response_is_within_its_gap():
     for n, gap in ((1000, 1.0762), (100_000, 1.0072)):
         least = ny.least_error("share", n=n, budget=ny.pure(1), model="local")
         assert 1 / (4 * n * rate**2) / least.lower == pytest.approx(gap, abs=1e-4)
+    normal = ny.least_error(
+        "normal-mean", n=100, budget=ny.gdp(0.1), sigma=3, radius=1e9, model="local"
+    )
+    assert normal.lower == pytest.approx(9 / (100 * 2 / math.pi * math.expm1(0.01)), rel=1e-6)
     fixed = ny.least_error("share", n=1000, budget=ny.pure(1), model="local", prior=0.5)
     assert 4 * fixed.lower == pytest.approx(0.004351150, rel=1e-6)
 

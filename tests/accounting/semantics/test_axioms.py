@@ -191,6 +191,12 @@ def test_a_counterexample_agrees_with_the_curves_of_both_channels():
     assert deltas[2][2].upper > 0.2
 
 
+def test_a_search_that_is_too_large_is_refused_by_name():
+    for size in ("datasets", "outputs", "channels"):
+        with pytest.raises(ValueError, match=f"{size} = 10000000000 must be at most"):
+            post_processing(approximate(2, 0), **{size: 10**10})
+
+
 def test_a_search_repeats_and_another_generator_gives_another_one():
     def satisfied(seed=None):
         rng = None if seed is None else np.random.default_rng(seed)

@@ -234,6 +234,8 @@ def test_a_shifted_center_is_found_and_no_value_raises_an_error():
     rng = np.random.default_rng()
     values = rng.normal(0.3, 1, 4000)
     assert mean_test(4000, clip=3).release(values).rejects(0.01)
+    exact = mean_test(4000, ny.gdp(1000), clip=3, null=0.25).release(values).receipt["result"]
+    assert exact["estimate"] == pytest.approx(np.clip(values, -2.75, 3.25).mean(), abs=1e-3)
     assert not mean_test(4000, clip=3, alternative="less").release(values).rejects(0.01)
     assert mean_test(4000, clip=3, alternative="two-sided").release(values).rejects(0.01)
     odd = [math.nan, math.inf, -math.inf, None, "x", 10**400, 1.0]

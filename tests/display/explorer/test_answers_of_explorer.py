@@ -391,6 +391,8 @@ def test_a_plan_at_its_own_budget_shows_the_limit_that_was_chosen():
     ]
     assert shown[0] == "3"
     assert float(shown[1]) > 3
+    rho = next(v for name, v, _ in desk.risk(question).figures if name.startswith("Rho"))
+    assert float(rho) == pytest.approx(float(1 / plan.scale), rel=0.01)
     assert desk.guarantee(question).epsilon(1e-6) <= 3
     assert desk.profile(question).curve.x <= 3
     assert desk.guarantee(loud).tradeoff.epsilon(1e-6).lower > 3
