@@ -152,7 +152,7 @@ def test_bad_arguments_and_types_are_refused_before_a_charge(name, tmp_path):
         with pytest.raises((TypeError, ValueError)):
             FITS[name](**paid).fit(rows, target)
     if name in ("line", "ridge"):
-        with pytest.raises(TypeError, match="y has the type .* real numbers"):
+        with pytest.raises(TypeError, match=r"y has the type .* real numbers"):
             FITS[name](**paid).fit(x, target.astype(str))
     assert ledger.account("a@1").left == 2
 
