@@ -468,14 +468,15 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
     alone = not several or len({loss.removed for loss in losses}) > 1
     out = np.empty((3 if steering else 2, len(losses), len(tilts)))
     far = (~near).nonzero()[0].tolist() if len(losses) == 1 or not alone else range(len(tilts))
-    if alone:
-        for j in far:
-            for i, loss in enumerate(losses):
-                law = _law(loss, float(tilts[j]), 0.0)
-                sign = 1 if loss.removed else -1
-                rest = (sign * law.mean, law.variance) if steering else (law.error,)
-                out[:, i, j] = law.log_mgf, *rest
-    groups = [] if alone else [np.array([j]) for j in far]
+    # Peaks this far apart have no nodes in common.
+    apart = far if alone else [j for j in far if abs(float(w[j])) * first.farthest > 1000]
+    for j in apart:
+        for i, loss in enumerate(losses):
+            law = _law(loss, float(tilts[j]), 0.0)
+            sign = 1 if loss.removed else -1
+            rest = (sign * law.mean, law.variance) if steering else (law.error,)
+            out[:, i, j] = law.log_mgf, *rest
+    groups = [np.array([j]) for j in far if j not in {*apart}]
     if len(far) < len(tilts):
         groups.append(near.nonzero()[0])
     for group in groups:
