@@ -75,9 +75,17 @@ class _ValuesLoss(Loss):
     def log_mgf(self, z: Array) -> Array:
         """Return K(z) = log sum p e^{zv} over the finite values v."""
         value, log_p = self._arrays
+        rows = max(1, (1 << 19) // len(value))  # limits the memory
+        if len(z) > rows:
+            blocks = range(0, len(z), rows)
+            return np.concatenate([self.log_mgf(z[k : k + rows]) for k in blocks])
         exponent = np.multiply.outer(z, value) + log_p
         top = np.real(exponent).max(axis=-1)
         return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
+
+    def places(self, tilt: float, height: float) -> float:
+        """Return the number of values, each a term of K."""
+        return max(10.0, self.value_count)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         value, log_p = self._arrays
@@ -141,9 +149,14 @@ class FiniteLoss(_ValuesLoss):
     def step(self) -> Fraction:
         return self.lattice
 
-    @property
-    def lattice_places(self) -> tuple[Fraction, Fraction]:
+    @cached_property
+    def lattice_places(self) -> tuple[Fraction, Fraction] | None:
+        """Return a place and the distance of two, if values are few and fill their lattice."""
         gap = math.gcd(*(i - self.index[0] for i in self.index)) or 1
+        # Else K is costly, or the bound on its decay is poor.
+        filled = self.index[-1] - self.index[0] <= 2 * gap * len(self.index)
+        if not filled or len(self.index) > 256:
+            return None
         return self.lattice * self.index[0], self.lattice * gap
 
     @property
@@ -194,6 +207,8 @@ class FiniteLoss(_ValuesLoss):
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         # Next places of the lattice: |phi|^2 <= 1 - 4 sin^2(u span / 2) sum p_k p_{k+1} [C-15].
         result = super().decay(tilt, edges, enough)
+        if self.lattice_places is None:
+            return result
         span = float(self.lattice_places[1])
         p = self.atoms(tilt).weight[:: round(span / float(self.lattice))]
         turn = 0.5 * span * edges
@@ -242,6 +257,8 @@ class FiniteLoss(_ValuesLoss):
             return math.inf
         if len(self.index) == 2:
             return ways(count, 2)
+        if count == 1:
+            return len(self.index)
         size = count * (self.index[-1] - self.index[0]) + 1
         return size if size <= MOST_POWERS else math.inf
 

@@ -476,7 +476,7 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
             sign = 1 if loss.removed else -1
             rest = (sign * law.mean, law.variance) if steering else (law.error,)
             out[:, i, j] = law.log_mgf, *rest
-    groups = [np.array([j]) for j in far if j not in {*apart}]
+    groups = [] if alone else [np.array([j]) for j in far if j not in apart]
     if len(far) < len(tilts):
         groups.append(near.nonzero()[0])
     for group in groups:

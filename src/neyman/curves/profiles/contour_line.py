@@ -139,24 +139,6 @@ def log_kernel(c: Array) -> Array:
     return c * np.log(c) - (c + 1) * np.log1p(c)
 
 
-def node_kernel(z: Array, span: float) -> Array:
-    """Return h / pi times the kernel of `Line` at its nodes; half as much at the first node.
-
-    If the last node is at half a period, it counts half, too.
-    """
-    u = imaginary_part(z)
-    share = np.full(len(u), float(u[1]) / math.pi)
-    share[0] /= 2
-    if not span:
-        kernel = share / (z * (z + 1))
-    else:
-        if len(u) - 1 == round(math.pi / (span * float(u[1]))):
-            share[-1] /= 2
-        kernel = share * (-span * math.expm1(-span))
-        kernel = kernel / (np.expm1(-span * z) * np.expm1(-span * (z + 1)))
-    return kernel if z[0].real > 0 else -kernel
-
-
 def aliases(c: float, h: float, other: Array, k: Array) -> tuple[Array, Array]:
     """Return `Line.aliases` of a line for delta [C-1].
 
@@ -212,7 +194,8 @@ class Line:
     @classmethod
     def of(
         cls,
-        z: Array,
+        c: float,
+        u: Array,
         phi: Array,
         error: Array,
         rest: float,
@@ -224,18 +207,26 @@ class Line:
         """Return a line from F(z) / F(c) at its nodes.
 
         Args:
-            z: the nodes, the first one on the real axis.
+            c, u: the nodes z = c + i u, the first one on the real axis.
             phi, error: F(z) / F(c), and bounds on its errors.
             rest: bound on the sum over all omitted nodes.
             top, aliases, slack, span: as above.
         """
-        c, u = float(z[0].real), imaginary_part(z)
-        kernel = node_kernel(z, span)
-        if span:  # two powers of e, two products, and a quotient
+        z = c + 1j * u
+        kernel = np.zeros(len(u)) + float(u[1]) / (math.pi if c > 0 else -math.pi)
+        kernel[0] /= 2
+        if span:
+            if len(u) - 1 == round(math.pi / (span * float(u[1]))):  # at half a period
+                kernel[-1] /= 2
+            kernel = kernel * (-span * math.expm1(-span))
+            kernel = kernel / (np.expm1(-span * z) * np.expm1(-span * (z + 1)))
+            # Two powers of e, two products, and a quotient.
             error = error + 16 * UNIT * np.abs(phi)  # slack: counted
-        noise, weight = dot(np.abs(kernel), error), phi * kernel
+        else:
+            kernel = kernel / (z * (z + 1))
+        noise, weight = float(np.add.reduce(np.abs(kernel) * error)), phi * kernel
         # Errors of the height, the angle of the first node, and its multiple.
-        moving = 4 * UNIT * dot(np.abs(weight), np.abs(z))  # slack: counted
+        moving = 4 * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))  # slack: counted
         return cls(c, u, weight, top, noise + rest, moving, aliases, slack, noise, span)
 
     @property
@@ -857,28 +848,28 @@ def _best_plan(
 
     Off the saddle, terms are larger than their sum, and cancellation loses digits.
     """
-    best = None
-    for place in _places(tilts, aim, 1 if losses.algebraic else len(FACTORS)):
+    best, span, algebraic = None, losses.span, losses.algebraic
+    for place in _places(tilts, aim, 1 if algebraic else len(FACTORS)):
         if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place[2]):
             break
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
             best = plan
-        if not (release or losses.algebraic or losses.span) and best.count > LIMITS.plain_nodes:
+        if not (release or algebraic or span) and best.count > LIMITS.plain_nodes:
             break
     assert best is not None
     most, work = (
         (LIMITS.nodes, LIMITS.node_terms)
-        if release or losses.span
+        if release or span
         else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
     )
-    if losses.algebraic:
+    if algebraic:
         most, work = LIMITS.nodes, LIMITS.wave_terms
     if best.count <= most:
         places = losses.places(best.c, best.end)
         if places <= LIMITS.terms and best.count * places <= work:
             return best
-    return _plan_with_gaussian(losses, tilts, aim) if blurred and not losses.span else None
+    return _plan_with_gaussian(losses, tilts, aim) if blurred and not span else None
 
 
 Place = tuple[float, float, float]
@@ -966,70 +957,71 @@ def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
 
 
 def nodes(
-    losses: LineSum, c: float, h: float, end: float, log_left: float
+    span: float, c: float, h: float, end: float, log_left: float
 ) -> tuple[float, Array, float]:
-    """Return a step of at most ``h``, nodes up to ``end``, and a bound on all omitted nodes.
+    """Return a step of at most ``h``, heights up to ``end``, and a bound on all omitted nodes.
 
     log_left: log of a bound on |phi| beyond ``end``.
     """
-    span = losses.span
     if not span:
-        z = c + 1j * (h * np.arange(math.ceil(end / h) + 1))
+        u = h * np.arange(math.ceil(end / h) + 1)
         # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
-        return h, z, math.exp(log_left) / (math.pi * float(imaginary_part(z)[-1]))
+        return h, u, math.exp(log_left) / (math.pi * float(u[-1]))
     half = math.ceil(math.pi / (span * h))  # nodes in half a period
     h = math.pi / (span * half)
     count = min(math.ceil(end / h), half)
-    z = c + 1j * (h * np.arange(count + 1))
+    u = h * np.arange(count + 1)
     if count == half:
-        return h, z, 0.0
+        return h, u, 0.0
     # |1 - e^{-s z}|^2 = (1 - e^{-s c})^2 + 4 e^{-s c} sin^2(s u / 2) rises with u [C-15].
-    turn = 2 * math.sin(0.5 * span * float(imaginary_part(z)[-1]))
+    turn = 2 * math.sin(0.5 * span * float(u[-1]))
     least = [
         math.hypot(math.expm1(-a), math.exp(-0.5 * a) * turn) for a in (span * c, span * c + span)
     ]
     rest = -math.expm1(-span) * math.exp(log_left) / (least[0] * least[1])
-    return h, z, rest * (1 + 1e-9)
+    return h, u, rest * (1 + 1e-9)
 
 
 def _transform(
-    losses: LineSum, z: Array, log_rest: Array | None = None
+    losses: LineSum, c: float, u: Array, log_rest: Array | None = None
 ) -> tuple[Array, Array, float]:
-    """Return F(z) / F(c) at the nodes, bounds on its errors, and one on that of K(c)."""
-    values, error = losses.mgf(z, log_rest)
+    """Return F(c + iu) / F(c) at heights u, bounds on its errors, and one on that of K(c)."""
+    values, error = losses.mgf(c + 1j * u, log_rest)
     phi = np.exp(values - values[0].real)
     # [C-3]: errors of each exponent, of waves as products, and of a sum of terms.
-    rounding = np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(z) + 64)  # slack: counted
+    rounding = np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)  # slack: counted
     return phi, error + rounding, 1.01 * float(error[0])
 
 
 def line_of(
     losses: LineSum,
-    z: Array,
+    c: float,
+    u: Array,
     rest: float,
     k: float,
     k_error: float,
     more: tuple[Array, Array],
+    span: float,
     kind: type[L],
 ) -> L:
-    """Return the line with these nodes. ``more`` are its `aliases`."""
-    phi, error, first = _transform(losses, z)
+    """Return the line with nodes c + iu. ``more`` are its `aliases`."""
+    phi, error, first = _transform(losses, c, u)
     # K(c) enters twice, once with the nodes of the line.
     slack = k_error + first + 8 * UNIT * abs(k)  # slack: counted
-    return kind.of(z, phi, error, rest, k, more, slack, losses.span)
+    return kind.of(c, u, phi, error, rest, k, more, slack, span)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow gives a trivial bound
 def _built(losses: LineSum, plan: _Plan) -> Line:
     c, real, k, v = plan.c, plan.real, plan.k, plan.release
     safe = k + np.log1p(plan.k_error) + 8 * UNIT * np.abs(k)  # slack: counted
-    h, z, rest = nodes(losses, c, plan.h, plan.end, plan.log_left)
+    span = losses.span
+    h, u, rest = nodes(span, c, plan.h, plan.end, plan.log_left)
     more = aliases(c, h, real[1:], safe[1:])
     if not v:
-        return line_of(losses, z, rest, float(k[0]), float(plan.k_error[0]), more, Line)
-    phi, error, first = _transform(losses, z, -0.5 * v * imaginary_part(z) ** 2)
+        return line_of(losses, c, u, rest, float(k[0]), float(plan.k_error[0]), more, span, Line)
+    phi, error, first = _transform(losses, c, u, -0.5 * v * u**2)
     # e^{v z (z + 1) / 2} on the line, over its value at c
-    u = imaginary_part(z)
     factor = np.exp(-0.5 * v * u * (u - 1j * (2 * c + 1)))
     size = np.abs(factor)
     # slack: counted
@@ -1038,7 +1030,7 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     top = float(k[0])
     # K(c) enters twice, once with the nodes of the line.
     slack = float(plan.k_error[0]) + first + 8 * UNIT * abs(top)  # slack: counted
-    line = Line.of(z, phi, error, rest, top, more, slack)
+    line = Line.of(c, u, phi, error, rest, top, more, slack)
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
     # erf(s / sqrt 8) sqrt(2 pi v) e^{v / 8}, s = sqrt v, is about v. The bump has no kernel.
@@ -1053,7 +1045,7 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     left = math.sqrt(math.pi / (2 * v)) + 1 / (v * plan.far)
     left *= math.exp(plan.log_left) / math.pi
     fixed = line.fixed + kappa * (float(np.add.reduce(share * error)) + left)
-    moving = line.moving + 4 * UNIT * dot(np.abs(bump), np.abs(z))  # slack: counted
+    moving = line.moving + 4 * UNIT * dot(np.abs(bump), np.abs(c + 1j * u))  # slack: counted
     return replace(line, fixed=fixed, moving=moving, bump=bump)
 
 
@@ -1063,7 +1055,8 @@ def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[fl
     Return an infinite height, or half a period of a lattice, if no height is certified.
     """
     normal = math.sqrt(2 * need) / deviation
-    half = math.pi / losses.span if losses.span else math.inf
+    span = losses.span
+    half = math.pi / span if span else math.inf
     for ends in (NEAR_ENDS, ALL_ENDS):
         edges = normal * ends
         if half < math.inf:

@@ -260,9 +260,7 @@ class LimitProfile(Profile):
         return self._ask_engine(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
 
     def log_total_variation(self) -> float:
-        return self._ask_engine(
-            lambda p: p.log_total_variation(), lambda p: p.log_total_variation()
-        )
+        return self._losses.log_total_variation
 
     def _like(self, name: str, derive: Callable[[Profile], Profile]) -> Profile:
         return LimitProfile((name, self._key), lambda: derive(self.inner), self._losses, self)

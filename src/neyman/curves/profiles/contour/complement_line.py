@@ -351,9 +351,11 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     places = losses.places(c, end)
     if places > LINE_LIMITS.terms or places * end / h > LINE_LIMITS.plain_node_terms:
         return None
-    h, z, omitted = nodes(losses, c, h, end, log_left)
-    more = [
+    h, u, omitted = nodes(losses.span, c, h, end, log_left)
+    left, right = (
         np.array([real[part], safe[part], gap := math.tau * np.abs(real[part] - c) / h, gap])
         for part in sides
-    ]
-    return line_of(losses, z, omitted, top, float(k_error[0]), (more[0], more[1]), ComplementLine)
+    )
+    return line_of(
+        losses, c, u, omitted, top, float(k_error[0]), (left, right), losses.span, ComplementLine
+    )

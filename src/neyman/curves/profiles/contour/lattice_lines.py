@@ -33,7 +33,6 @@ from neyman.curves.profiles.lattice.corners import largest_mu
 from neyman.curves.profiles.lattice.lattice import tilt_of_level
 from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.curves.profiles.selection import register, select
-from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, common_step
 from neyman.numerics.rounding import above, log_complement
@@ -84,18 +83,17 @@ class LatticeSum:
         return (Fraction(value) - self.offset) / self.width
 
 
-@array_cache
 def sum_on_lattice(losses: Composition) -> LatticeSum | None:
     """Return a sum with its lattice, or None if the losses do not share one."""
-    lattices = [(loss.lattice_places, n) for loss, n in losses.laws]
-    if any(each is None for each, _ in lattices):
-        return None
-    known = [(*each, n) for each, n in lattices if each is not None]
-    width = common_step([span for _, span, _ in known])
-    if not float(width) > 0:
-        return None
-    offset = sum((n * place for place, _, n in known), Fraction(0))
-    return LatticeSum(losses, offset % width, width)
+    offset, spans = Fraction(0), list[Fraction]()
+    for loss, count in losses.laws:
+        places = loss.lattice_places
+        if places is None:
+            return None
+        offset += count * places[0]
+        spans.append(places[1])
+    width = common_step(spans)
+    return LatticeSum(losses, offset % width, width) if float(width) > 0 else None
 
 
 class LatticeContour(ContourProfile):
@@ -104,6 +102,8 @@ class LatticeContour(ContourProfile):
     Args:
         total: the sum.
     """
+
+    good = 1e-10
 
     def __init__(self, total: LatticeSum) -> None:
         losses = total.losses
@@ -116,7 +116,7 @@ class LatticeContour(ContourProfile):
             release=False,
         )
         self._beside = False
-        self.method, self.engine = "contour over a period", Engine.CONTOUR
+        self.method, self.engine = "contour over a period", Engine.EXACT
         self._sum = total
         bounded = losses.supremum < math.inf
         self._top = int(total.index(losses.supremum)) if bounded else 1 << 62
@@ -221,8 +221,8 @@ class LatticeContour(ContourProfile):
         base = float(self._cost(np.array([k]), log_level)[1][0])
 
         def gain(k: Places) -> tuple[Array, Array]:
-            low, high = self._cost(k, log_level)
-            return -np.exp(np.minimum(high - base, 700.0)), -np.exp(low - base)
+            low, high = (np.exp(np.minimum(v - base, 700.0)) for v in self._cost(k, log_level))
+            return -high, -low
 
         slack = 8 * UNIT * (1 + abs(base) + abs(log_level))  # slack: counted
         _, most, less = _largest(gain, k, stride, self._sum.span)

@@ -1,7 +1,7 @@
 """Compute profiles of sums of losses with atoms, exactly or between two sums on a grid.
 
-`exact_profile` is for losses whose sums have few values, `dots_profile` for a few releases whose K
-is costly, and for independent checks.
+`exact_profile` is for losses on a common lattice that is not too fine, or whose sums have few
+values. `dots_profile` is for a few releases whose K is costly, and for independent checks.
 """
 
 from __future__ import annotations
@@ -42,17 +42,25 @@ def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfil
         size * loss.value_count for (loss, n), size in zip(parts, windows, strict=True) if n > 1
     ]
     by_sums = by_sums and max(counts, default=0.0) <= limits.counts
-    two = len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= limits.sums
-    if not (by_sums or two):
-        return None
-    least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
-    sums = partial(_sums, losses, least)
-    return _profile(losses, sums, "exact sums", Engine.EXACT, limits)
+    if by_sums or (len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= limits.sums):
+        least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
+        sums = partial(_sums, losses, least)
+        return _profile(losses, sums, "exact sums", Engine.EXACT, limits, few=True)
+    if points > limits.lattice_places or all(x.lattice_places is not None for x, _ in parts):
+        return None  # lines over a period are faster
+    lattice, few = partial(_lattice, losses), points <= limits.untilted_places
+    return _profile(losses, lattice, "exact lattice", Engine.EXACT, limits, few=few)
 
 
 @array_cache
 def _sums(losses: Composition, least: float, tilt: float) -> tuple[Discretization, Discretization]:
     total = added([loss.sum_atoms(n, tilt, least) for loss, n in losses.laws], tilt)
+    return total, total
+
+
+@array_cache
+def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
+    total = compose([(loss.atoms(tilt), n) for loss, n in losses.laws])
     return total, total
 
 
@@ -89,6 +97,7 @@ def _profile(
     method: str,
     engine: Engine,
     limits: Limits,
+    few: bool = False,
 ) -> LatticeProfile:
     largest = limits.tilt_reach / (1 + min(abs(float(losses.supremum)), reach(losses, limits)))
     return LatticeProfile(
@@ -98,6 +107,7 @@ def _profile(
         above(losses.supremum),
         method,
         engine,
+        few=few,
         limits=limits,
         losses=losses,
         log_top=losses.log_top,
@@ -127,6 +137,8 @@ def _points(losses: Composition, limits: Limits) -> float:
     return reach(losses, limits) / step if step else math.inf
 
 
-@register(90, "the losses have few enough sums to list")
+@register(
+    90, "the losses have few enough sums to list, or a lattice with many or few of its places"
+)
 def _exact(composition: Composition) -> Profile | None:
     return exact_profile(composition)

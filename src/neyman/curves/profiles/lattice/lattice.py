@@ -1,7 +1,7 @@
 """Compute profiles of losses with atoms, composed exactly or between two sums on a grid.
 
 A factor e^{cL} centers the weights at the queried loss, so even a tiny answer is relatively
-accurate. If the losses have few sums, one exact measure is used. Otherwise, a
+accurate. If the losses share a lattice, or have few sums, one exact measure is used. Otherwise, a
 dominating and a dominated measure give two bounds. All answers use three running sums over the
 losses l_k, from the largest downward,
 
@@ -43,7 +43,8 @@ class Limits:
 
     grid_places: int = 1 << 17  # most places of a grid between two distributions
     cell_efolds: float = 5.0  # largest tilt of weights within a cell of a coarse grid
-    lattice_places: int = 1 << 18  # places of a lattice beyond which more sums are listed
+    lattice_places: int = 1 << 19  # most places of a common lattice with exact sums
+    untilted_places: int = 1 << 12  # most places of a common lattice that needs no tilt
     sums: int = 1 << 18  # most sums to list
     sums_beside_lattice: int = 1 << 14  # the same if a lattice exists
     counts: int = 1 << 23  # most counts of values in all sums
@@ -476,6 +477,7 @@ class LatticeProfile(Profile):
         losses: the sum, whose moments guide tilts. Without it, searches start at tilt 0.
         log_top: lower bound on the log mass of the largest finite loss.
         largest: the largest tilt.
+        few: True if the sums are exact and few. Then the tilt 0 is the most accurate.
         limits: limits of cost and searches.
     """
 
@@ -491,11 +493,11 @@ class LatticeProfile(Profile):
         losses: LineSum | None = None,
         log_top: float = -math.inf,
         largest: float = 1e6,
+        few: bool = False,
         limits: Limits = LIMITS,
     ) -> None:
         self._limits = limits
-        self.method, self.engine = method, engine
-        self._few = engine == Engine.EXACT  # then the tilt 0 is the most accurate
+        self.method, self.engine, self._few = method, engine, few
         self._compose = compose
         self._tilt_for = tilt_for
         self._infinite = infinite

@@ -332,7 +332,7 @@ class BracketSum:
         phi, error = values
         more = aliases(c, h, self.tilts[other : other + 1], np.array([self.log_f_above(other)]))
         rest = math.exp(decay) / (math.pi * end)
-        return Line.of(c + 1j * heights, phi, error, rest, top, more)
+        return Line.of(c, heights, phi, error, rest, top, more)
 
     def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
         """Return F(c + iu) / e^top and its error bound [LS-6], or None if rounding hides F."""

@@ -340,7 +340,7 @@ class Bracket:
         u, phi, error, rest = nodes
         used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
         more = aliases(c, h, self.tilts[used], (log_f + log_error)[used])
-        return Line.of(c + 1j * u, phi, error, rest, top, more)
+        return Line.of(c, u, phi, error, rest, top, more)
 
 
 def _nodes(
