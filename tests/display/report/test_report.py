@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 from commands import answered
 from hostile_pages import Structure, page_from
+from neyman import accounting
 from neyman.accounting import digits
 from neyman.accounting import sentences as words
 from neyman.display import page, registry_text
@@ -115,6 +116,13 @@ def figure_data(receipt, figure):
     """What the script of the page draws a figure from."""
     (content,) = Structure(page_from(receipt, TABLES)).values(f"data-{figure}")
     return json.loads(content)
+
+
+def test_the_scale_has_a_bar_up_to_the_power_and_a_mark_at_that_of_the_census():
+    """Shares of the way from no information, the level 5%, to the data themselves."""
+    census = (accounting.deployments.census_power(0.05) - 0.05) / 0.95
+    bar = f'<i style="width:{0.2 / 0.95:.2%}"></i><b style="left:{census:.2%}">'
+    assert bar in page_from(a_receipt(), TABLES)
 
 
 def test_the_page_is_one_whole_file():
