@@ -27,7 +27,6 @@ class Engine(StrEnum):
 
     CLOSED_FORM = "closed form"
     CONTOUR = "contour"
-    DENSITY = "density of the sum"
     EXACT = "exact sums"
     GRID = "grid"
     ENVELOPE = "envelope"
