@@ -334,6 +334,7 @@ def _log_rejected(losses: LineSum, c: float) -> float:
     return k - (c + 1) * mean - math.log(1 + (c + 1) * math.sqrt(math.tau * variance))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # an overflow gives a trivial bound
 def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
     real = np.concatenate([[c], c * (1 - SHARES), c - (1 + c) * SHARES])
     k, k_error = losses.mgf(real)  # with 8 more units of its size

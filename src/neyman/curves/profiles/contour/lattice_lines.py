@@ -278,10 +278,12 @@ class LatticeContour(ContourProfile):
 
         def gain(k: Places) -> tuple[Array, Array]:
             below, above_ = (np.exp(v) for v in other._at(turn - k))
-            scale, error = np.exp(self._epsilon(k)), 4 * UNIT * (share + above_)  # slack: counted
+            epsilon, error = self._epsilon(k), 4 * UNIT * (share + above_)  # slack: counted
+            scale, far = np.exp(np.minimum(epsilon, 700.0)), epsilon > 700
             low, high = scale * (share - above_ - error), scale * (share - below + error)
             # slack: counted
-            return low - np.abs(low) * 8 * UNIT, high + np.abs(high) * 8 * UNIT
+            low, high = low - np.abs(low) * 8 * UNIT, high + np.abs(high) * 8 * UNIT
+            return np.where(far, -1.0, low), np.where(far, 1.0, high)  # no miss is above 1
 
         near = other.epsilon_near(math.log(other._infinite + (share - other._infinite) / math.e))
         k, stride = self._near(-near, 0.5 * near)

@@ -137,8 +137,6 @@ def _points(losses: Composition, limits: Limits) -> float:
     return reach(losses, limits) / step if step else math.inf
 
 
-@register(
-    90, "the losses have few enough sums to list, or a lattice with many or few of its places"
-)
+@register(90, "the losses have few sums to list, or a lattice with many or few of its places")
 def _exact(composition: Composition) -> Profile | None:
     return exact_profile(composition)
