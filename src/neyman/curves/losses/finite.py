@@ -149,13 +149,13 @@ class FiniteLoss(_ValuesLoss):
     def step(self) -> Fraction:
         return self.lattice
 
-    @cached_property
+    @property
     def lattice_places(self) -> tuple[Fraction, Fraction] | None:
         """Return a place and the distance of two, if values are few and fill their lattice."""
+        if len(self.index) > 256:  # K is costly
+            return None
         gap = math.gcd(*(i - self.index[0] for i in self.index)) or 1
-        # Else K is costly, or the bound on its decay is poor.
-        filled = self.index[-1] - self.index[0] <= 2 * gap * len(self.index)
-        if not filled or len(self.index) > 256:
+        if self.index[-1] - self.index[0] > 2 * gap * len(self.index):  # K hardly decays
             return None
         return self.lattice * self.index[0], self.lattice * gap
 
