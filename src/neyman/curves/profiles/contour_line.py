@@ -220,13 +220,15 @@ class Line:
                 kernel[-1] /= 2
             kernel = kernel * (-span * math.expm1(-span))
             kernel = kernel / (np.expm1(-span * z) * np.expm1(-span * (z + 1)))
-            # Two powers of e, two products, and a quotient.
-            error = error + 16 * UNIT * np.abs(phi)  # slack: counted
+            # Two powers of e whose exponents are rounded, two products, and a quotient.
+            size = 16 + 4 * span * (abs(c) + 1)
+            error = error + size * UNIT * np.abs(phi)  # slack: counted
         else:
             kernel = kernel / (z * (z + 1))
         noise, weight = float(np.add.reduce(np.abs(kernel) * error)), phi * kernel
         # Errors of the height, the angle of the first node, and its multiple.
-        moving = 4 * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))  # slack: counted
+        units = 8 if span else 4  # a place and its next one are rounded, too
+        moving = units * UNIT * float(np.add.reduce(np.abs(weight) * np.abs(z)))  # slack: counted
         return cls(c, u, weight, top, noise + rest, moving, aliases, slack, noise, span)
 
     @property
@@ -975,11 +977,11 @@ def nodes(
         return h, u, 0.0
     # |1 - e^{-s z}|^2 = (1 - e^{-s c})^2 + 4 e^{-s c} sin^2(s u / 2) rises with u [C-15].
     turn = 2 * math.sin(0.5 * span * float(u[-1]))
-    least = [
-        math.hypot(math.expm1(-a), math.exp(-0.5 * a) * turn) for a in (span * c, span * c + span)
-    ]
-    rest = -math.expm1(-span) * math.exp(log_left) / (least[0] * least[1])
-    return h, u, rest * (1 + 1e-9)
+    ends = span * np.array([c, c + 1])
+    with np.errstate(over="ignore"):
+        least = np.hypot(np.expm1(-ends), np.exp(-0.5 * ends) * turn)
+    rest = -math.expm1(-span) * math.exp(log_left) / float(least[0] * least[1])
+    return h, u, rest * (1 + 1e-9) + 1e-300
 
 
 def _transform(

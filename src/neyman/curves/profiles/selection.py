@@ -78,8 +78,7 @@ def select(composition: Composition) -> Profile:
     - 65: very many unlike parts: like ones are held between two of their kind.
     - 70: a part is known between two distributions: each side is composed by itself.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
-    - 90: the losses have few sums to list, or a lattice with many or few of its places.
-    - 92: the losses lie on one lattice that is not too fine: lines over a period.
+    - 90: the losses lie on one lattice, or have few sums: lines over a period, or masses.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
     - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
     - 97: equal losses with atoms and a bounded density: bent contours, or lines for many.

@@ -16,8 +16,7 @@ import numpy as np
 from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.contour_line import saddle
 from neyman.curves.profiles.lattice.lattice import LIMITS, LatticeProfile, Limits
-from neyman.curves.profiles.profile import Engine, Profile
-from neyman.curves.profiles.selection import register
+from neyman.curves.profiles.profile import Engine
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.atoms import Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
@@ -46,8 +45,8 @@ def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfil
         least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
         sums = partial(_sums, losses, least)
         return _profile(losses, sums, "exact sums", Engine.EXACT, limits, few=True)
-    if points > limits.lattice_places or all(x.lattice_places is not None for x, _ in parts):
-        return None  # lines over a period are faster
+    if points > limits.lattice_places:
+        return None
     lattice, few = partial(_lattice, losses), points <= limits.untilted_places
     return _profile(losses, lattice, "exact lattice", Engine.EXACT, limits, few=few)
 
@@ -76,11 +75,11 @@ def dots_profile(
 def _bracket_atoms(
     losses: Composition, points: int, limits: Limits, tilt: float
 ) -> tuple[Atoms, Atoms]:
-    most = reach(losses, limits)
+    reach = _reach(losses, limits)
     # Rare large losses may be many deviations away.
-    ends = [loss.dots(tilt, max(most, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
+    ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
     widest = max(float(high - low) for low, high in ends)
-    span = max(most, widest / 2)
+    span = max(reach, widest / 2)
     # A tilt that moves weights by more than e^5 within a cell needs finer cells.
     step = max(
         span / limits.grid_places, min(span / points, limits.cell_efolds / max(tilt, 1e-300))
@@ -99,7 +98,7 @@ def _profile(
     limits: Limits,
     few: bool = False,
 ) -> LatticeProfile:
-    largest = limits.tilt_reach / (1 + min(abs(float(losses.supremum)), reach(losses, limits)))
+    largest = limits.tilt_reach / (1 + min(abs(float(losses.supremum)), _reach(losses, limits)))
     return LatticeProfile(
         weights,
         lambda epsilon: saddle(losses, epsilon, largest),
@@ -115,7 +114,7 @@ def _profile(
     )
 
 
-def reach(losses: Composition, limits: Limits = LIMITS) -> float:
+def _reach(losses: Composition, limits: Limits) -> float:
     """Estimate the range of the sum's finite values under any used tilt."""
     span = float(losses.supremum + losses.reverse().supremum)
     charge(4 * CALL * len(losses.parts))
@@ -134,9 +133,4 @@ def _points(losses: Composition, limits: Limits) -> float:
             return math.inf
         known.append(step)
     step = float(common_step(known))  # 0 if the exact step underflows
-    return reach(losses, limits) / step if step else math.inf
-
-
-@register(90, "the losses have few sums to list, or a lattice with many or few of its places")
-def _exact(composition: Composition) -> Profile | None:
-    return exact_profile(composition)
+    return _reach(losses, limits) / step if step else math.inf
