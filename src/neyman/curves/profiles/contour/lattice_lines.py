@@ -199,11 +199,12 @@ class LatticeContour(ContourProfile):
 def _on_lattice(composition: Composition) -> Profile | None:
     masses = exact_profile(composition)
     total = sum_on_lattice(composition)
-    if masses is not None:
-        lines = total is not None and masses.method == "exact lattice"
-        return LatticeContour(total, masses) if lines else masses
+    if masses is not None and (total is None or masses.method == "exact sums"):
+        return masses
     if total is None:
         return None
+    if masses is not None:
+        return LatticeContour(total, masses)
     # The lattice is too fine. Perhaps all parts but those on the widest one have few sums to list.
     widest = max(composition.laws, key=lambda p: p[1] * float(p[0].moments(np.zeros(1))[2][0]))
     span = widest[0].lattice_places
