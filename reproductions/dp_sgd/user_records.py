@@ -46,7 +46,7 @@ neyman account "(Gaussian(1).subsample(rate=0.01) * 1000).user(8)" --delta 1e-6
 
 This answers epsilon {by_record:.2f}. `tradeoff().group(8)` answers {group:.1f}, because it follows
 from the curve alone, and also covers 3 records added and 5 removed
-([SA-9, SA-10](../certificates/sampling.md)). If noise is far below the sensitivity, the interval of
+([SA-8, SA-9](../certificates/sampling.md)). If noise is far below the sensitivity, the interval of
 `user(k)` for several steps may be wide, and `group(k)` is the better bound. In a sum,
 `a.user(8) + b` is for a user with up to 8 records in a, and one in b.
 
