@@ -184,8 +184,8 @@ def agreement(before: Path, after: Path) -> str:
                 "wider": wide > max(2 * width, 1e-9),
                 "narrower": width > max(2 * wide, 1e-9),
             }
-            for name, true in changes.items():
-                counts[name] += true
+            for name, holds in changes.items():
+                counts[name] += holds
             if changes["apart"] or changes["rose"]:
                 ends = [(r["low"], r["high"]) for r in (was, now)]
                 notes.append(f"{key}: {ends[0]} before, {ends[1]} now; {random_text(*key)}")
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--families", nargs="*", default=[*FAMILIES, *RANDOM])
-    parser.add_argument("--questions", nargs="*", default=RANDOM_QUESTIONS)
+    parser.add_argument("--questions", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("build/map.jsonl"))
     parser.add_argument("--summary", type=Path)
     parser.add_argument("--referee", type=Path)
@@ -278,7 +278,8 @@ def main() -> None:
     with options.out.open("a", encoding="utf-8") as file:
         for index, point in enumerate(points(options.seed, options.points)):
             for family in options.families:
-                for question in options.questions:
+                usual = RANDOM_QUESTIONS if family in RANDOM else QUESTIONS
+                for question in options.questions or usual:
                     if (family, question, index) in done:
                         continue
                     record = {"family": family, "question": question, "index": index, **point}

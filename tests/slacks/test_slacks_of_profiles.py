@@ -196,7 +196,7 @@ def test_a_gain_over_its_size() -> Iterator[bool]:
     ):
         exact = mpmath.exp(mpf(value) - base) - mpmath.exp(mpf(epsilon) + level - base)
         line = cast("complement.MissLine", ExactLine(value))
-        yield held(complement.gain_of_line(line, np.array([epsilon]), level, base), exact)
+        yield held(complement._gain(line, np.array([epsilon]), level, base), exact)
 
 
 @needed

@@ -13,11 +13,22 @@ from collections.abc import Callable
 import numpy as np
 
 from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
 SINC_KNEE = 2.5
 MAX_EDGES = 120  # edges with their own cells; others share the cells of the next edge below
 LOBES = math.sin(SINC_KNEE) / SINC_KNEE  # above every later lobe of |sin x / x|
+
+
+def integer_distance(turns: Array) -> Array:
+    """Return lower bounds on the distance of [turns_j, turns_{j+1}] from all integers.
+
+    ``turns`` rises from 0 or above; each entry errs by a few units of itself.
+    """
+    low, high = turns[:-1], turns[1:]
+    away = np.minimum(low - np.floor(low), np.ceil(high) - high) - 8 * UNIT * high  # slack: counted
+    return np.where(np.ceil(low) <= np.floor(high), 0.0, np.maximum(away, 0.0)) * (1 - 1e-9)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -24,7 +24,7 @@ from neyman.curves import (
     mgf_below,
     rounded_gaussian_loss,
 )
-from neyman.curves.profiles.lattice.convolution import exact_profile
+from neyman.curves.profiles.lattice.convolution import masses_profile, sums_profile
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.numerics import theta
 from neyman.numerics.power_sums import power_sums
@@ -42,6 +42,10 @@ def exactly(z):
 def power(law, level):
     """The power at the level whose logarithm the float math.log(level) is."""
     return ref.power(law, mp.exp(mp.mpf(math.log(level))))
+
+
+def exact_profile(losses):
+    return sums_profile(losses) or masses_profile(losses)
 
 
 def losses(mechanism):

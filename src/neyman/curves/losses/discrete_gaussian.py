@@ -14,6 +14,7 @@ from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.numerics import theta
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import LEAST_WEIGHT, UNIT, Atoms
+from neyman.numerics.decay import integer_distance
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import normal_quantile, product, total, up
 
@@ -164,12 +165,7 @@ class DiscreteGaussianLoss(Loss):
         if s2 < 0.25:
             return np.zeros(len(edges))
         turn = edges * (self.shift / (s2 * math.tau))
-        low, high = turn[:-1], turn[1:]
-        if turn[-1] <= 0.5:  # the nearest is 0
-            away = low * ((1 - 1e-9) * math.tau)
-        else:
-            away = np.minimum(low - np.floor(low), np.ceil(high) - high) * (1 - 1e-9)
-            away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * math.tau
+        away = integer_distance(turn) * math.tau
         most = np.logaddexp(-s2 / 2 * away**2, math.log(3) - s2 * math.pi**2 / 2)
         most = most - math.log1p(-3 * math.exp(-2 * math.pi**2 * s2))
         log_decay = np.zeros(len(edges))

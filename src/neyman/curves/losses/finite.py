@@ -24,7 +24,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
-from neyman.numerics.decay import by_moments
+from neyman.numerics.decay import by_moments, integer_distance
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above, normal_quantile, up
@@ -207,15 +207,12 @@ class FiniteLoss(_ValuesLoss):
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         # Next places of the lattice: |phi|^2 <= 1 - 4 sin^2(u span / 2) sum p_k p_{k+1} [C-15].
         result = super().decay(tilt, edges, enough)
-        if self.lattice_places is None:
+        places = self.lattice_places
+        if places is None:
             return result
-        span = float(self.lattice_places[1])
-        p = self.atoms(tilt).weight[:: round(span / float(self.lattice))]
-        turn = 0.5 * span * edges
-        low, high = turn[:-1] / math.pi, turn[1:] / math.pi
-        away = np.minimum(low - np.floor(low), np.ceil(high) - high)  # from a multiple of pi
-        away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * (1 - 1e-9)
-        squared = 1 - 4 * (1 - 1e-9) * dot(p[1:], p[:-1]) * np.sin(math.pi * away) ** 2
+        p = self.atoms(tilt).weight[:: int(places[1] / self.lattice)]
+        sines = np.sin(math.pi * integer_distance(float(places[1]) / math.tau * edges))
+        squared = 1 - 4 * (1 - 1e-9) * dot(p[1:], p[:-1]) * sines**2
         np.minimum(result[:-1], 0.5 * np.log(np.maximum(squared, 1e-300)), out=result[:-1])
         return result
 

@@ -132,12 +132,13 @@ def log_type_two_error(
         return _from_reverse(reverse, log_level, missing, bend_near)
     lines = [] if lines is None else lines
     line_at = line_at or partial(complement_line, losses)
-    star, spread = threshold_near(losses, log_level)
+    c = _crossing(lambda c: _log_rejected(losses, c) - log_level)
+    star, spread = _mean(losses, c), _deviation(losses, c)
     line = _suitable(lines, line_at, star)
     if line is None:
         return UNKNOWN
     base = line.near(star)
-    star = _best(lambda e: gain_of_line(line, e, log_level, base), star, 4 * spread)
+    star = _best(lambda e: _gain(line, e, log_level, base), star, 4 * spread)
     low, high = -math.inf, 0.0
     for width in (
         LIMITS.line_width,
@@ -155,7 +156,7 @@ def log_type_two_error(
 
 def _on_line(line: MissLine, star: float, log_level: float, bend_near: BendNear = None) -> Interval:
     base = line.near(star)
-    low, high = _largest(lambda e: gain_of_line(line, e, log_level, base), star, bend_near)
+    low, high = _largest(lambda e: _gain(line, e, log_level, base), star, bend_near)
     slack = 4 * UNIT * abs(base)  # slack: a_gain_that_gets_its_size_back
     return low + base - slack, high + base + slack
 
@@ -273,9 +274,7 @@ def _vertex(gain: Gain, star: float, distance: float) -> float:
     return star + distance * min(max(move, -1.0), 1.0)
 
 
-def gain_of_line(
-    line: MissLine, epsilon: Array, log_level: float, base: float
-) -> tuple[Array, Array]:
+def _gain(line: MissLine, epsilon: Array, log_level: float, base: float) -> tuple[Array, Array]:
     """Bound 1 - delta - e^eps level, divided by e^base."""
     below, above = (v - base for v in line.log_complement(epsilon))
     taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
@@ -288,12 +287,6 @@ def gain_of_line(
     # slack: a_gain_over_its_size
     down, up = (4 * UNIT * (1 + np.minimum(np.abs(v), 1e3)) for v in (below, above))
     return low * (1 - down) - taken - error, high * (1 + up) - taken + error
-
-
-def threshold_near(losses: LineSum, log_level: float) -> tuple[float, float]:
-    """Estimate the threshold of the best test at a level, and the loss's deviation under a tilt."""
-    c = _crossing(lambda c: _log_rejected(losses, c) - log_level)
-    return _mean(losses, c), _deviation(losses, c)
 
 
 def _crossing(function: Callable[[float], float]) -> float:
@@ -353,10 +346,9 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
     if places > LINE_LIMITS.terms or places * end / h > LINE_LIMITS.plain_node_terms:
         return None
     h, u, omitted = nodes(losses.span, c, h, end, log_left)
-    left, right = (
-        np.array([real[part], safe[part], gap := math.tau * np.abs(real[part] - c) / h, gap])
-        for part in sides
-    )
+    gap = math.tau * np.abs(real - c) / h
+    both = np.array([real, safe, gap, np.abs(safe) + gap])
+    left, right = (both[:, part] for part in sides)
     return line_of(
         losses, c, u, omitted, top, float(k_error[0]), (left, right), losses.span, ComplementLine
     )

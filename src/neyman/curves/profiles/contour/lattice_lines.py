@@ -18,21 +18,20 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.profiles.contour.conditioning import ConditionedProfile
 from neyman.curves.profiles.contour.contour import ContourProfile
 from neyman.curves.profiles.contour_line import CHERNOFF_POWERS, mgf_below
-from neyman.curves.profiles.lattice.convolution import exact_profile
+from neyman.curves.profiles.lattice.convolution import masses_profile, sums_profile
 from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.curves.profiles.selection import register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, common_step
 from neyman.numerics.rounding import above
 
-LISTED_SUMS = 1 << 5  # sums of other lattices: each is a place of a question
 Places = NDArray[np.int64]
 """Indices k of places offset + k span."""
 
 
 @dataclass(frozen=True)
 class LatticeSum:
-    """Represent a sum of losses on one lattice, for `line_at` and `complement_line`.
+    """Represent a sum of losses on one lattice, for `line_at`.
 
     Args:
         losses: the sum.
@@ -62,6 +61,17 @@ class LatticeSum:
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         return self.losses.log_decay(tilt, edges, need)
+
+    @cached_property
+    def _ratio(self) -> tuple[int, int, int]:
+        """Return whole numbers (a, b, n): the place k is (a + b k) / n."""
+        n = math.lcm(self.offset.denominator, self.width.denominator)
+        return int(self.offset * n), int(self.width * n), n
+
+    def at(self, k: Places) -> Array:
+        """Return places as floats, each rounded once."""
+        a, b, n = self._ratio
+        return np.array([(a + b * i) / n for i in k.tolist()])
 
     def index(self, value: Fraction | float) -> Fraction:
         """Return the index of a place, or the fraction of another number."""
@@ -112,20 +122,13 @@ class LatticeContour(ContourProfile):
         assert backward is not None
         if backward == self._sum:
             return self
-        masses = exact_profile(backward.losses)
+        masses = masses_profile(backward.losses)
         assert masses is not None
         return LatticeContour(backward, masses)
 
-    def _epsilon(self, k: Places) -> Array:
-        """Return places as floats."""
-        offset, width = self._sum.offset, self._sum.width
-        below = math.lcm(offset.denominator, width.denominator)
-        first, step = int(offset * below), int(width * below)
-        return np.array([(first + step * i) / below for i in k.tolist()])  # rounded once
-
     def _at(self, k: Places) -> tuple[Array, Array]:
         """Bound log delta at places."""
-        epsilon = self._epsilon(k)
+        epsilon = self._sum.at(k)
         low, high = np.full((2, len(k)), -math.inf)
         inside = (epsilon >= 0) & (k < self._top)
         if inside.any():
@@ -168,9 +171,10 @@ class LatticeContour(ContourProfile):
         # A place, its distance from epsilon, and the index err by a few units of their sizes.
         off = 8 * UNIT * (np.abs(epsilons) + 2 * self._sum.span)  # slack: counted
         moved = np.array([epsilons + off, epsilons - off])
-        index = np.floor((moved - float(self._sum.offset)) / self._sum.span).astype(np.int64)
+        index = np.floor((moved - float(self._sum.offset)) / self._sum.span)
+        index = np.clip(index, -(2.0**60), 2.0**60).astype(np.int64)  # delta is 1 and 0 beyond
         k, places = np.unique([index, index + 1], return_inverse=True)
-        at, values = self._epsilon(k), self._at(k)
+        at, values = self._sum.at(k), self._at(k)
         left, right = np.asarray(places).reshape(2, *moved.shape)
         # The share of the left place in e^epsilon, between those of both.
         share = np.expm1(np.minimum(moved - at[right], 0.0)) / math.expm1(-self._sum.span)
@@ -197,21 +201,21 @@ class LatticeContour(ContourProfile):
 
 @register(90, "the losses lie on one lattice, or have few sums: lines over a period, or masses")
 def _on_lattice(composition: Composition) -> Profile | None:
-    masses = exact_profile(composition)
-    total = sum_on_lattice(composition)
-    if masses is not None and (total is None or masses.method == "exact sums"):
-        return masses
+    if (listed := sums_profile(composition)) is not None:
+        return listed
+    masses, total = masses_profile(composition), sum_on_lattice(composition)
     if total is None:
-        return None
+        return masses
     if masses is not None:
         return LatticeContour(total, masses)
     # The lattice is too fine. Perhaps all parts but those on the widest one have few sums to list.
     widest = max(composition.laws, key=lambda p: p[1] * float(p[0].moments(np.zeros(1))[2][0]))
     span = widest[0].lattice_places
     rest = [(x, n) for x, n in composition.laws if x.lattice_places == span]
-    listed = [part for part in composition.laws if part not in rest]
-    size = math.prod(x.sum_size(n, truncated=True) for x, n in listed)
-    if not listed or size > LISTED_SUMS or any(x.infinite for x, _ in rest):
+    others = [(x, n) for x, n in composition.laws if x.lattice_places != span]
+    size = math.prod(x.sum_size(n, truncated=True) for x, n in others)
+    # Each of these sums is a place of a question.
+    if not others or size > 32 or any(x.infinite for x, _ in rest):
         return None
-    others = Composition.of(rest)
-    return ConditionedProfile(composition, Composition.of(listed), others, select(others))
+    main = Composition.of(rest)
+    return ConditionedProfile(composition, Composition.of(others), main, select(main))

@@ -1,7 +1,7 @@
 """Compute profiles of sums of losses with atoms, exactly or between two sums on a grid.
 
-`exact_profile` is for losses on a common lattice that is not too fine, or whose sums have few
-values. `dots_profile` is for a few releases whose K is costly, and for independent checks.
+`sums_profile` is for losses whose sums have few values, `masses_profile` for a common lattice that
+is not too fine. `dots_profile` is for a few releases whose K is costly, and independent checks.
 """
 
 from __future__ import annotations
@@ -25,26 +25,34 @@ from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import above
 
 
-def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
-    """Return the profile, exact up to rounding, or None if this is too costly."""
+def sums_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
+    """Return the profile by all sums, exact up to rounding, or None if they are too many."""
     parts = losses.laws
     windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
-    points = _points(losses, limits)
-    if math.inf in windows and points == math.inf:
+    if math.inf in windows:
         return None
     sizes = [loss.sum_size(count) for loss, count in parts]
     by_sums = math.prod(windows) <= (
-        limits.sums if points > limits.lattice_places else limits.sums_beside_lattice
+        limits.sums
+        if _points(losses, limits) > limits.lattice_places
+        else limits.sums_beside_lattice
     )
     # Sums of several values are listed by the counts of the values.
     counts = [
         size * loss.value_count for (loss, n), size in zip(parts, windows, strict=True) if n > 1
     ]
     by_sums = by_sums and max(counts, default=0.0) <= limits.counts
-    if by_sums or (len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= limits.sums):
-        least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
-        sums = partial(_sums, losses, least)
-        return _profile(losses, sums, "exact sums", Engine.EXACT, limits, few=True)
+    two = len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= limits.sums
+    if not (by_sums or two):
+        return None
+    least = 0.0 if math.prod(sizes) <= limits.sums // 4 else limits.least_weight
+    sums = partial(_sums, losses, least)
+    return _profile(losses, sums, "exact sums", Engine.EXACT, limits, few=True)
+
+
+def masses_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
+    """Return the profile by all masses on a common lattice, or None if it is too fine."""
+    points = _points(losses, limits)
     if points > limits.lattice_places:
         return None
     lattice, few = partial(_lattice, losses), points <= limits.untilted_places
