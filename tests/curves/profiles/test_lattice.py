@@ -48,6 +48,27 @@ def exact_profile(losses):
     return sums_profile(losses) or masses_profile(losses)
 
 
+@pytest.mark.parametrize("epsilon", [F(1, 100), F(1, 1000), F(7, 10)])
+def test_a_rounded_sum_of_masses_does_not_count_once_for_each_response(epsilon):
+    """A unit of 2^-53 in the sum of both masses, 10^5 times, is ten times the width."""
+    n, e = 10**5, float(epsilon)
+    place = int(n * math.exp(e) / (1 + math.exp(e)))  # the mean number of true answers
+    at = (2 * place - n + 0.6) * e
+    with mp.workdps(40):
+        step = mp.mpf(epsilon.numerator) / epsilon.denominator
+        p = mp.exp(step) / (1 + mp.exp(step))
+        k, total = place + 1, mp.mpf(0)
+        weight = mp.binomial(n, k) * p**k * (1 - p) ** (n - k)
+        while weight > mp.mpf(10) ** -30:
+            total += weight * -mp.expm1(at - (2 * k - n) * step)
+            weight *= p * (n - k) / ((1 - p) * (k + 1))
+            k += 1
+        truth = mp.log(total)
+        bound = (ny.RandomizedResponse(epsilon) * n).tradeoff().log_delta(at)
+        assert bound.lower <= truth <= bound.upper
+    assert bound.upper - bound.lower < 1e-9
+
+
 def losses(mechanism):
     return mechanism.tradeoff().alternatives[0]
 

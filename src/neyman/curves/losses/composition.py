@@ -146,9 +146,13 @@ class Composition:
         return total
 
     @property
-    def algebraic(self) -> bool:
-        """Return False: the bound on the characteristic function is not a power of u."""
+    def listed(self) -> bool:
+        """Return False: lines end where the characteristic function has decayed."""
         return False
+
+    def end(self, tilt: float, need: float, step: float) -> tuple[float, float] | None:
+        """Return None: `log_decay` bounds the nodes beyond the last one."""
+        return None
 
     @property
     def span(self) -> float:

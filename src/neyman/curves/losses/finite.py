@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import scipy.special  # pyright: ignore[reportMissingTypeStubs]
-from scipy.special import logsumexp
 
-from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
+from neyman.curves.losses.loss import MOST_POWERS, Loss, TiltedValues, lattice_sum
 from neyman.curves.losses.zcdp_parameters import (
     bounded_range_rho,
     discrete_laplace_rho,
@@ -93,6 +92,15 @@ class _ValuesLoss(Loss):
         p = np.exp(log_p + np.multiply.outer(tilts, value) - k[:, None])
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
+
+    def tilted_values(self, tilt: float) -> TiltedValues:
+        value, log_p = self._arrays
+        k = float(self.log_mgf(np.array([tilt]))[0])
+        # slack: counted
+        units = 4 * UNIT * (8 + len(value) + np.abs(log_p) + np.abs(tilt * value) + abs(k))
+        share = log_p + tilt * value - k
+        error = float(self.mgf_rounding(np.array([tilt]))[0])
+        return TiltedValues(value, share, units, np.full(len(value), PLACE_ERROR), k, error)
 
     def _apart(self, k: int) -> tuple[Array, float]:
         """Return each value less the k-th, and a bound on the error beyond rounding."""
@@ -264,7 +272,8 @@ class FiniteLoss(_ValuesLoss):
         if count == 1 or len(self.index) > 2:
             return lattice_sum(self, count, tilt, least)
         index, log_p = np.array(self.index), np.array(self.log_p)
-        return _multinomial(index, float(self.lattice), log_p, count, tilt, 0.0)
+        finite = math.log1p(-self.failure)
+        return multinomial(index, float(self.lattice), log_p, count, tilt, 0.0, finite)
 
 
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))  # the loss of perfect privacy: always 0
@@ -483,24 +492,36 @@ class OffLatticeLoss(_ValuesLoss):
             return added([self.dots(tilt, 1.0)] * count, tilt)
         value, log_p = self._arrays
         place = PLACE_ERROR * self._largest
-        return _multinomial(value, 1.0, log_p, count, tilt, place)
+        return multinomial(value, 1.0, log_p, count, tilt, place, math.log1p(-self.failure))
 
     def _has_powers(self, count: int) -> bool:
         return count > 1 and min(self.log_p) >= LEAST_LOG_MASS
 
 
-def _multinomial(
-    index: Array, unit: float, log_p: Array, count: int, tilt: float, place: float
+def multinomial(
+    index: Array,
+    unit: float,
+    log_p: Array,
+    count: int,
+    tilt: float,
+    place: float,
+    log_finite: float,
+    relative: float = 0.0,
 ) -> Discretization:
     """Return the tilted sum of ``count`` losses with values ``index * unit``.
 
-    ``place`` bounds each value's error.
+    Args:
+        index, unit, log_p: the values, and the logs of their masses.
+        count, tilt: terms of the sum, and t in the factor e^{t L} of a weight.
+        place: bound on the error of each value.
+        log_finite: the log of the sum of all masses, as it is known and not as it is rounded: n
+            roundings of the sum would count in full.
+        relative: bound on the error of each mass beyond its rounding.
     """
     # Probabilities given that the loss is finite: their sum is 1. The end restores the finite mass.
-    log_finite = float(logsumexp(log_p))
     p = np.exp(log_p - log_finite)
     # slack: sums_of_a_loss_with_two_values/a
-    relative = (2 * float(np.abs(log_p).max()) + 4) * UNIT
+    relative = relative + (2 * float(np.abs(log_p).max()) + 4) * UNIT
     dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
     shift = count * log_finite
     return replace(

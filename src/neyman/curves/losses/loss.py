@@ -193,6 +193,10 @@ class Loss(Part):
         """
         return np.zeros(len(edges))
 
+    def tilted_values(self, tilt: float) -> TiltedValues | None:
+        """Return all values of the loss under a tilt; None if they are not finitely many."""
+        return None
+
     @property
     def value_count(self) -> float:
         """Return the number of finite values of the loss; inf if they are not listed."""
@@ -227,6 +231,26 @@ class Loss(Part):
     @abstractmethod
     def dots(self, tilt: float, step: float) -> Discretization:
         """Return masses times e^{tilt L} at any losses, with a resolution of ``step``."""
+
+
+@dataclass(frozen=True, eq=False)
+class TiltedValues:
+    """Hold the values of a loss with their shares under a tilt.
+
+    Args:
+        place, log_p: the values, and the logs of their shares, with the sum 1 without ``lost``.
+        units, moves: relative errors of the shares, without that of K, and of the values.
+        log_mgf, error: K(tilt), and a bound on the relative error of e^K.
+        lost: bounds on the shares of all other values: the log of each, and the value above it.
+    """
+
+    place: Array
+    log_p: Array
+    units: Array
+    moves: Array
+    log_mgf: float
+    error: float
+    lost: tuple[tuple[float, float], ...] = ()
 
 
 def lattice_sum(loss: Loss, count: int, tilt: float, least: float) -> Discretization:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from neyman.curves.losses.loss import Loss
+from neyman.curves.losses.finite import multinomial
+from neyman.curves.losses.loss import Loss, TiltedValues
 from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array, dot
 from neyman.numerics.atoms import UNIT
@@ -26,6 +27,7 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
+from neyman.numerics.power_sums import ways
 
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
@@ -36,6 +38,9 @@ NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
 LARGEST_LOSS, LARGEST_BEND = 300.0, 1e100  # with rays: e^l and the bend's square are floats
 PHASE_STARTS = 16  # heights whose waves are in one array
 OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
+
+
+LEAST_LOG_SHARE = -70.0  # log of a share below which a value is left out of a list of sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +217,51 @@ class PiecewiseAnalyticLoss(Loss):
         apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
         return line.error + apart + np.abs(u) * line.turn + rounding(line.loss, line.p, u)
 
+    def tilted_values(self, tilt: float) -> TiltedValues | None:
+        if _law(self, _size(tilt)).pieces:
+            return None
+        t = _tilt_density(self, tilt, 0.0)
+        lost = tuple((a + tilt * x - t.log_mgf, x) for a, x in t.law.lost)
+        return TiltedValues(t.loss, t.log_share, t.units, t.moves, t.log_mgf, t.error, lost)
+
+    @property
+    def value_count(self) -> float:
+        """Return the number of values; inf with a density."""
+        law = _law(self, 1.0)
+        return math.inf if law.pieces else float(len(law.loss))
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        values = self.tilted_values(0.0)
+        if values is None or not _law(self, 1.0).normalized:
+            return math.inf
+        likely = max(int(np.count_nonzero(values.log_p > LEAST_LOG_SHARE)), 1)
+        return ways(count, likely) if count + likely < 1000 or likely < 3 else math.inf
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        # Multinomial weights of the likely values under the tilt; each other one is lost [FV-4].
+        values = self.tilted_values(tilt)
+        assert values is not None
+        log_mass = values.log_p + (values.log_mgf - tilt * values.place)
+        used = np.argsort(values.place)
+        used = used[values.log_p[used] > LEAST_LOG_SHARE]
+        out = np.setdiff1d(np.arange(len(log_mass)), used)
+        left = float(np.exp(log_mass[out]).sum())
+        # What is left out has a mass under P, which counts in full, and a share under the tilt.
+        sizes = np.abs(values.log_p) + np.abs(tilt * values.place) + abs(values.log_mgf)
+        relative = float((values.units + 4 * UNIT * (8 + sizes))[used].max())  # slack: counted
+        moves = values.moves[used] + 8 * UNIT  # slack: counted
+        place = float(np.max(moves * np.abs(values.place[used])))
+        finite = math.log1p(-min(self.infinite + left, 0.5))
+        sums = multinomial(
+            values.place[used], 1.0, log_mass[used], count, tilt, place, finite, relative
+        )
+        lost = float(np.exp(values.log_p[out]).sum()) + math.fsum(
+            math.exp(min(a, 700.0)) for a, _ in values.lost
+        )
+        tail = count * lost * math.exp(min(count * values.log_mgf - sums.log_scale, 700.0))
+        below = 2 * count * (1e-9 * left + _lost_mass(self))
+        return replace(sums, tail=sums.tail + tail * 1.01, relative=sums.relative + below)
+
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return K, mean, and variance of the tilted loss. Tilts share nodes if few are enough."""
         out = np.empty((3, len(tilts)))
@@ -371,10 +421,13 @@ class _Tilted:
     tilt: float
     loss: Array
     p: Array
+    log_share: Array  # log p
+    units: Array  # relative error of p
+    moves: Array  # relative error of the atoms' losses, where it is more than a few units
     log_mgf: float
     error: float  # relative error of e^K
-    blur: float  # mean relative error of p
-    sway: float  # mean of |loss| times the relative error of p
+    blur: float  # mean of ``units``
+    sway: float  # mean of |loss| times ``units``
     turn: float  # mean error of the atoms' losses, where it is more than a few units
     atoms: float  # the share of the atoms
     lost: float
@@ -433,6 +486,11 @@ def _separate_ranges(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, 
         if all(min(place[-1], x[-1]) - max(place[0], x[0]) <= least for x, _ in chosen):
             chosen.append((place, mass))
     return chosen
+
+
+def _lost_mass(loss: PiecewiseAnalyticLoss) -> float:
+    """Return a bound on the mass under P of all values that are not listed."""
+    return math.fsum(math.exp(min(a, 0.0)) for a, _ in _law(loss, 1.0).lost)
 
 
 def _size(tilt: float) -> float:
@@ -560,6 +618,9 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
         tilt,
         place,
         p,
+        g - (top + math.log(total)),
+        rough,
+        moves,
         log_mgf,
         2 * (share + lost),
         dot(p, rough),

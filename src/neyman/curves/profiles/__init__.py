@@ -5,10 +5,10 @@
 
 from neyman.curves.profiles import combination
 from neyman.curves.profiles.closed_forms import bounded_range_releases, closed_form
-from neyman.curves.profiles.contour import continuous_parts, contour, lattice_lines
+from neyman.curves.profiles.contour import continuous_parts, contour, finite_sums, lattice_lines
 from neyman.curves.profiles.lattice import convolution
 from neyman.curves.profiles.profile import Interval, Profile
-from neyman.curves.profiles.sampled_steps import finite_steps, many_steps, one_subsampled_step
+from neyman.curves.profiles.sampled_steps import many_steps, one_subsampled_step
 from neyman.curves.profiles.selection import Rule, register, rules, select
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "continuous_parts",
     "contour",
     "convolution",
-    "finite_steps",
+    "finite_sums",
     "lattice_lines",
     "many_steps",
     "one_subsampled_step",

@@ -37,12 +37,11 @@ class Limits:
 
     error_efolds: float = 28.0  # aliasing and truncation stay below e^-28 of delta
     blurred_error_efolds: float = 25.0  # the same with a tiny release
-    algebraic_efolds: float = 3.5  # extra truncation error if |phi| falls like a power of u
     nodes: int = 1 << 16
     blurred_nodes: int = 1 << 14  # with a tiny release
     terms: float = 1e6  # terms of K
     node_terms: float = 4e7  # nodes times terms of K
-    wave_terms: float = 3e8  # the same for K with an algebraic decay, which is fast
+    wave_terms: float = 3e8  # the same for K of finitely many values, which is fast
     plain_node_terms: float = 3e6  # the same for a line without a release
     blur_width: float = 1e-8  # relative width due to a tiny release, if nodes allow
     least_miss: float = 1e-300  # least 1 - power to compute
@@ -96,8 +95,8 @@ class LineSum(Protocol):
     """Describe what lines of integration need from a sum of independent losses."""
 
     @property
-    def algebraic(self) -> bool:
-        """Return True if the characteristic function falls only like a power of u."""
+    def listed(self) -> bool:
+        """Return True if losses have finitely many values: `end` bounds the omitted nodes."""
         ...
 
     @property
@@ -121,6 +120,13 @@ class LineSum(Protocol):
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return K, mean, and variance of the loss under each tilt."""
+        ...
+
+    def end(self, tilt: float, need: float, step: float) -> tuple[float, float] | None:
+        """Return a height, and the log of a bound on the sum over all nodes beyond it.
+
+        Return None if only `log_decay` bounds them.
+        """
         ...
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
@@ -850,14 +856,14 @@ def _best_plan(
 
     Off the saddle, terms are larger than their sum, and cancellation loses digits.
     """
-    best, span, algebraic = None, losses.span, losses.algebraic
-    for place in _places(tilts, aim, 1 if algebraic else len(FACTORS)):
+    best, span, listed = None, losses.span, losses.listed
+    for place in _places(tilts, aim, 1 if listed else len(FACTORS)):
         if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place[2]):
             break
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
             best = plan
-        if not (release or algebraic or span) and best.count > LIMITS.plain_nodes:
+        if not (release or listed or span) and best.count > LIMITS.plain_nodes:
             break
     assert best is not None
     most, work = (
@@ -865,7 +871,7 @@ def _best_plan(
         if release or span
         else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
     )
-    if algebraic:
+    if listed:
         most, work = LIMITS.nodes, LIMITS.wave_terms
     if best.count <= most:
         places = losses.places(best.c, best.end)
@@ -945,7 +951,7 @@ def _plan(
     end, log_left = math.inf, 0.0
     if certified:
         deviation = tilts.deviation(math.log(c))
-        end, log_left = end_of(losses, c, aim.digits + max(excess, 0.0), deviation)
+        end, log_left = end_of(losses, c, h, aim.digits + max(excess, 0.0), deviation)
     return _Plan(c, h, end, log_left, real, k, k_error, excess)
 
 
@@ -1051,11 +1057,21 @@ def _built(losses: LineSum, plan: _Plan) -> Line:
     return replace(line, fixed=fixed, moving=moving, bump=bump)
 
 
-def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[float, float]:
+def end_of(
+    losses: LineSum, c: float, h: float, need: float, deviation: float
+) -> tuple[float, float]:
     """Return a height beyond which |phi| is certified below e^-need, and the bound on log |phi|.
 
     Return an infinite height, or half a period of a lattice, if no height is certified.
     """
+    if losses.listed:
+        known = losses.end(c, need, h)
+        # `nodes` divides by pi times the last height, which is less than h beyond this one.
+        return (
+            (math.inf, 0.0)
+            if known is None
+            else (known[0], known[1] + math.log(4 * (known[0] + h)))
+        )
     normal = math.sqrt(2 * need) / deviation
     span = losses.span
     half = math.pi / span if span else math.inf
@@ -1066,13 +1082,7 @@ def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[fl
         bound = losses.log_decay(c, edges, need)
         bound = bound[:-1] if half < math.inf else bound
         left = np.maximum.accumulate(bound[::-1])[::-1]
-        # The rest counts with 1 / u. This matters if |phi| falls like a power of u.
-        gain = (
-            np.log(np.maximum(math.pi * edges, 1.0)) + LIMITS.algebraic_efolds
-            if losses.algebraic
-            else 0.0
-        )
-        enough = (left - gain <= -need).nonzero()[0]
+        enough = (left <= -need).nonzero()[0]
         if len(enough):
             return float(edges[enough[0]]), float(left[enough[0]])
     return half, 0.0

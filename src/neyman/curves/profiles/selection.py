@@ -80,7 +80,7 @@ def select(composition: Composition) -> Profile:
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on one lattice, or have few sums: lines over a period, or masses.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
-    - 96: samples of discrete noise: lists of sums, or lines that are finite sums.
+    - 96: samples of discrete noise: lines that end where a mean over windows bounds the rest.
     - 97: equal losses with atoms and a bounded density: bent contours, or lines for many.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.

@@ -339,7 +339,7 @@ def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> Complemen
         excess = safe[part] - real[part] * epsilon - log_m + LINE_LIMITS.error_efolds
         h = min(h, float(np.max(math.tau * np.abs(real[part] - c) / np.maximum(excess, 1e-3))))
     need = LINE_LIMITS.error_efolds + max(top - c * epsilon - log_m, 0.0)
-    end, log_left = end_of(losses, c, need, _deviation(losses, c))
+    end, log_left = end_of(losses, c, h, need, _deviation(losses, c))
     if not end / h < LIMITS.nodes:
         return None
     places = losses.places(c, end)

@@ -47,8 +47,11 @@ class LatticeSum:
         return float(self.width)
 
     @property
-    def algebraic(self) -> bool:
+    def listed(self) -> bool:
         return False
+
+    def end(self, tilt: float, need: float, step: float) -> None:
+        return None
 
     def places(self, tilt: float, height: float) -> float:
         return self.losses.places(tilt, height)
