@@ -419,7 +419,7 @@ NARROW = [
         "power(0.79045)",
         1e-9,
     ),
-    ("D(2).subsample(rate=2.362e-5) * 918", "epsilon(1e-12)", 2e-8),
+    ("D(2).subsample(rate=2.362e-5) * 918", "epsilon(1e-12)", 2e-9),
     ('D("13.34").subsample(rate=2.362e-5) * 918', "epsilon(5.889e-15)", 2e-9),
     ("D(20).subsample(rate=1e-3) * 1000", "epsilon(1e-12)", 2e-9),
     ("D(2).subsample(rate=1e-6) * 10**6", "epsilon(1e-12)", 2e-9),

@@ -78,11 +78,12 @@ class FiniteSum:
         """Return the values of each loss under a tilt, up to ``high``."""
         laws: list[_CutValues] = []
         for loss, count in self.losses.laws:
-            values, plain = loss.tilted_values(tilt), loss.tilted_values(0.0)
+            # Values up to a level need no larger tilt to be listed, at which all else has the mass.
+            known = tilt if self.high == math.inf else 0.0
+            values = loss.tilted_values(known)
             assert values is not None
-            assert plain is not None
-            law = _CutValues.of(values, count, self.low, self.high)
-            laws.append(law.with_k(*_k_near_zero(plain, tilt, self.high)))
+            law = _CutValues.of(values, tilt - known, count, self.low, self.high)
+            laws.append(law if known else law.with_k(*_k_near_zero(values, tilt, self.high)))
         return laws
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
@@ -182,20 +183,24 @@ class FiniteSum:
         if not spread > 0:
             return None
         sharp = math.sqrt(math.fsum(law.count * law.moments[1] for law in laws))
-        # Cells of a deviation around 0, where the mean is, and wider ones as far as work permits.
-        near = np.arange(64) / sharp
         far = math.sqrt(10 * WINDOWS / sharp) * math.exp(min(0.5 * need, 300.0))
         terms = sum(len(law.low) + len(law.inside) for law in laws)
         most = min(4e7 / terms, 1 << 18)
         # There |phi|^2 of a loss differs from its chord by less than width^2 V / 4 <= .01.
-        width = min(max(1 / sharp, far / most), 0.2 / spread)
-        wide = float(near[-1]) + width * np.arange(math.ceil(min(far / width, most)) + 1)
-        charge(CALL + len(wide) * (300.0 * len(laws) + 10 * terms), len(wide))
+        widest = min(max(1 / sharp, far / most), 0.2 / spread)
+        # Cells of a deviation around 0, where the mean is; then each at most an eighth of its
+        # height; then as wide as work and chords permit.
+        stretches = [np.arange(65) / sharp]
+        while (first := float(stretches[-1][-1])) < 8 * widest:
+            stretches.append(np.linspace(first, 8 * first, 57))
+        count = math.ceil(min(max(far - first, widest) / widest, most))
+        stretches.append(first + widest * np.arange(count + 1))
+        charge(CALL + count * (300.0 * len(laws) + 10 * terms), count)
         split = self.low > -math.inf
-        size = [
-            np.multiply.reduce([law.sizes(u, split=split) for law in laws]) for u in (near, wide)
-        ]
-        u, size = np.append(near[:-1], wide), np.append(*size)
+        size = np.concatenate(
+            [np.multiply.reduce([law.sizes(x, split=split) for law in laws]) for x in stretches]
+        )
+        u = np.concatenate([stretches[0], *(x[1:] for x in stretches[1:])])
         if split:  # n a (m + a)^(n - 1) over (m + a)^n - m^n
             missing = math.fsum(law.count * law.log_share for law in laws)
             share = math.fsum(law.count * law.alpha for law in laws)
@@ -221,7 +226,7 @@ class _CutValues:
         low_error, inside_error: (e, f, s, m): at a height u, the sum below or inside errs by at
             most e + min(f, s u) + m u.
         log_mgf, error: K of the values up to the top, and a bound on its error.
-        beyond: bound on the share of all values above the bracket of all values.
+        beyond: bound on the mass above the bracket, over that of the values up to its top.
         count: number of copies.
     """
 
@@ -237,15 +242,16 @@ class _CutValues:
     count: int
 
     @staticmethod
-    def of(values: TiltedValues, count: int, low: float, high: float) -> _CutValues:
-        place, log_p = values.place, values.log_p
+    def of(values: TiltedValues, tilt: float, count: int, low: float, high: float) -> _CutValues:
+        place = values.place
+        log_p = values.log_p + tilt * place
         below, beyond = place <= low, place > high
         within = ~(below | beyond)
-        rest = float(np.exp(log_p[beyond]).sum())
-        cut = math.log1p(-rest) if rest < 0.5 else float(np.logaddexp.reduce(log_p[~beyond]))
+        cut = float(np.logaddexp.reduce(log_p[~beyond]))
         p = np.where(beyond, 0.0, np.exp(np.minimum(log_p - cut, 0.0)))
         # The exponents are rounded again, and K of the values up to the top is a sum.
-        rounded = 4 * UNIT * (np.abs(log_p) + abs(cut) + len(p) + 8)  # slack: counted
+        sizes = np.abs(values.log_p) + np.abs(tilt * place) + abs(cut)
+        rounded = 4 * UNIT * (sizes + len(p) + 8)  # slack: counted
         units = p * (values.units + rounded)
         moves = p * (values.moves + 8 * UNIT) * np.abs(place)  # slack: counted
         share = 2 * float(units[within].sum()) if low > -math.inf else 0.0  # error of alpha
@@ -255,7 +261,8 @@ class _CutValues:
             used = part & (p > math.exp(-60) * p.max(where=part, initial=0.0))
             left = float(p[part & ~used].sum()) * (1 + 1e-9) + share
             for log_share, x in values.lost:
-                left += math.exp(min(log_share - cut, 700.0)) if start < x <= end else 0.0
+                share_of_all = math.exp(min(log_share + tilt * x - cut, 700.0))
+                left += share_of_all if start < x <= end else 0.0
             # An error of a share, and of the sum of all, moves p (e^{iul} - 1) by as much.
             flat, sway = (
                 4 * float(units[part].sum()),
@@ -266,8 +273,8 @@ class _CutValues:
         error = float(units.sum()) + errors[0][0] + errors[1][0]
         error += 4 * UNIT * (abs(values.log_mgf) + abs(cut))  # slack: counted
         log_mgf = values.log_mgf + cut
-        rest += math.fsum(math.exp(min(a, 700.0)) for a, x in values.lost if x > high)
-        rest *= 1 + 1e-9
+        logs = [*log_p[beyond].tolist(), *(a + tilt * x for a, x in values.lost if x > high)]
+        rest = math.fsum(math.exp(min(log_share - cut, 700.0)) for log_share in logs) * (1 + 1e-9)
         low_, low_p, inside, inside_p = parts
         return _CutValues(
             low_, low_p, inside, inside_p, errors[0], errors[1], log_mgf, error, rest, count
