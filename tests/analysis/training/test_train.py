@@ -383,6 +383,17 @@ def test_bad_arguments_are_refused_before_any_charge(tmp_path, change, match):
     assert ledger.account("toy@1").entries == 0
 
 
+def test_a_machine_that_draws_no_noise_is_refused_before_any_charge(tmp_path, monkeypatch):
+    def without_keys(size, real=os.urandom):
+        return real(0 if size == 32 else size)
+
+    ledger = books(tmp_path)
+    monkeypatch.setattr(os, "urandom", without_keys)
+    with pytest.raises(ValueError, match="key"):
+        call(tmp_path, ledger)
+    assert ledger.account("toy@1").entries == 0
+
+
 def test_a_unit_of_several_rows_is_refused(tmp_path):
     with pytest.raises(ValueError, match="up to 5 rows per person"):
         call(tmp_path, books(tmp_path, rows=5))
