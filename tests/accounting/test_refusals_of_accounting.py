@@ -1,7 +1,9 @@
 """What accounting refuses, and the words that name it."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import neyman as ny
@@ -23,6 +25,7 @@ def least(problem, **given):
     return lambda: ny.least_error(problem, budget=ny.gdp(1), **given)
 
 
+EVIDENCE = ny.audit.counts(false_positives=0, negatives=9, false_negatives=0, positives=9)
 CURRENCIES = [
     "euro",
     "",
@@ -175,6 +178,16 @@ REFUSED = [
         lambda: ny.calibrate(lambda q: ny.Gaussian(100).subsample(rate=q), ny.approximate(5, 1e-5)),
         "to 1: the end",
     ),
+    (
+        lambda: calibrate_exact(lambda x: ny.Gaussian(1 / x), ny.gdp(1)),
+        "privacy falls with the parameter",
+    ),
+    (lambda: ny.posterior_ratio(EVIDENCE, 1), "is evidence from an attack"),
+    (
+        lambda: PersonalFilter(budget=1, sigma=1, people=1).step(np.zeros((1, 0), int)),
+        "0 numbers per row",
+    ),
+    (lambda: replace(ny.deployments[0], rho=None, epsilon=None).tradeoff(), "needs rho, or epsi"),
     *((lambda x=x: charge(ny.Gaussian(1), x), "currency") for x in CURRENCIES),
     (lambda: charge(ny.Gaussian(1), "pure"), "currency"),
 ]

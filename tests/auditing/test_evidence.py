@@ -396,6 +396,8 @@ def test_different_canaries_are_accepted(pair):
     [
         (lambda a: a.scores([10**400], [0.0]), ValueError, "members has a number that is too"),
         (lambda a: a.scores([1], [0], threshold=np.array([1, 2])), TypeError, "threshold = "),
+        (lambda a: a.scores([1], [0], threshold="split"), ValueError, "needs 2 scores"),
+        (lambda a: a.likelihood_ratio([0], [0.5, 0.5], [1]), ValueError, "have 2 and 1 outcomes"),
         (
             lambda a: a.lira([1e200], np.ones((4, 1)), np.array([[1], [1], [0], [0]], bool)),
             ValueError,

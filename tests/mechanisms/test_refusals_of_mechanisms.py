@@ -51,6 +51,8 @@ def contraction(step_size, strong_convexity, smoothness):
     )
 
 
+PAIRS = [(), ("a",), ("b",), ("a", "b")]
+WIDE, MANY = dict.fromkeys("ab", 2**31), {f"a{i}": 2 for i in range(25)}
 POINTS = ny.from_points([0, 0.1, 0.3, 0.6, 1], [0.9, 0.5, 0.3, 0.1, 0])
 CANONICAL = [  # curves and arguments without canonical noise
     *[((f,), "perfect privacy") for f in (ny.perfect(), ny.pure(0), ny.gdp(0))],
@@ -77,6 +79,21 @@ REFUSED = [
     (lambda: ny.CanonicalNoise(ny.pure(1)).cdf(math.nan), "not nan"),
     (lambda: ny.CanonicalNoise(ny.pure(1)).pdf("0"), "must be a real number"),
     (lambda: ny.CanonicalNoise(ny.approximate(1, 1e-6)).rho(), "no zCDP parameter is proven"),
+    (lambda: ny.CanonicalNoise(ny.Gaussian(1e18) + ny.Laplace(1e20)), "from perfect privacy"),
+    (lambda: training(epochs=1e18), "must give at most 1e"),
+    (lambda: training(records_per_user=2).user(3), "whole users already"),
+    (lambda: federated().batch, "records = None"),
+    (lambda: ny.HadamardResponse(1, 4).frequencies(np.array([[4, 1]])), "columns from 0 to 3"),
+    (lambda: ny.Runs.poisson(mean=2).halting, "no halting probability"),
+    (lambda: ny.Runs.from_dict({"mean": "2"}), "fields mean and shape"),
+    (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS, 9)), "numbers in all; at most"),
+    (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 1e-30)), "least, 1e-30, is too small"),
+    (lambda: ny.optimal_marginals(WIDE, PAIRS), "4611686018427387904 cells"),
+    (lambda: ny.optimal_marginals(MANY, [MANY]), "more than 1048576 parts in all"),
+    (
+        lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 9)).measure({}),
+        "none has all of",
+    ),
     (lambda: distance.median([1], bound=9, lower=0, upper=9), "bound = 9 must"),
     (lambda: distance.median([1], bound=-1, lower=0, upper=9), "bound = -1"),
     (lambda: distance.median([], bound=1, lower=0, upper=9), "values has 0"),
