@@ -13,6 +13,7 @@ from neyman.accounting import (
     PersonalFilter,
     calibrate_exact,
     charge,
+    conversions,
     convexity,
     positive_predictive_value,
     posterior_chance,
@@ -182,6 +183,8 @@ REFUSED = [
         lambda: calibrate_exact(lambda x: ny.Gaussian(1 / x), ny.gdp(1)),
         "privacy falls with the parameter",
     ),
+    *((lambda x=x: conversions.bun_steinke(1, x), f"delta = {x} must be") for x in (0, 1)),
+    (least("quantile", values=[1, 2, 3], n=3), "n = 3 is not used by 'quantile'"),
     (lambda: ny.posterior_ratio(EVIDENCE, 1), "is evidence from an attack"),
     (
         lambda: PersonalFilter(budget=1, sigma=1, people=1).step(np.zeros((1, 0), int)),

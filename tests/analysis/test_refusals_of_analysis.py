@@ -1,6 +1,7 @@
 """What analysis refuses, and the words that name it."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ def center(**given):
     return MeanTest(**usual | given)
 
 
+TWO: dict[str, Any] = {"n": (3, 4), "alternative": "less", "budget": ny.gdp(1)}
 REFUSED = [
     (lambda: ny.estimate.histogram([1], edges=[0, 1], budget=RHO), "edges has 2"),
     (lambda: ny.estimate.histogram([1], edges=[0, 2, 1], budget=RHO), "edges must rise"),
@@ -39,6 +41,8 @@ REFUSED = [
     (quantile([0.5, 2]), "q = 2 must be between"),
     (quantile([]), "q has 0 numbers"),
     (quantile([0.5] * 1001), "q has 1001 numbers"),
+    (quantile(confidence=1.5), "confidence = 1.5 must be between"),
+    (lambda: quantile(confidence=0.9)().interval(0.99), "confidence must be at most 0.9"),
     (quantile(step=0.3), "into a whole number of steps"),
     (quantile(lower=1, upper=0), "must be above lower"),
     (quantile(confidence=0.95, neighboring="add-remove"), "give confidence=None"),
@@ -62,6 +66,7 @@ REFUSED = [
     (mean(records=np.array(["a"])), "records has the type"),
     (mean(records=np.ones((2, 3)), dimension=2), "dimension = 2, and records has 3 columns"),
     (mean(clip=3), "unexpected keyword argument 'clip'"),
+    (mean(budget=ny.zcdp(1e-40)), "more noise than can be drawn"),
     (mean(radius=0), "radius = 0"),
     (mean(radius=1e200), "radius"),
     (mean(budget=1), "budget = 1"),
@@ -78,14 +83,21 @@ REFUSED = [
     (binomial(alternative="more"), "alternative"),
     (binomial(budget=1), "budget"),
     (binomial(budget=ny.perfect()), "budget"),
-    (binomial(budget=ny.gdp(1e-6)), "budget"),
-    (binomial(budget=ny.renyi({2: 0.1})), "budget"),
+    (binomial(budget=ny.gdp(1e-6)), "too many steps; give a larger budget"),
+    (binomial(budget=ny.renyi({2: 0.1})), "canonical noise of its curve does not meet it"),
     (binomial(budget=ny.from_points([0, 0.1, 1], [0.8, 0.5, 0])), "symmetric"),
     (binomial(budget=ny.Laplace(1).subsample(rate=0.1)), "replace-one"),
     (lambda: ProportionsTest(n=(3,), alternative="less", budget=ny.gdp(1)), "n ="),
     (lambda: ProportionsTest(n=(3, 0), alternative="less", budget=ny.gdp(1)), "n ="),
     (lambda: GoodnessOfFitTest([0.5, 0.4], n=9, budget=ny.gdp(1)), "shares"),
     (lambda: GoodnessOfFitTest(["1"], n=9, budget=ny.gdp(1)), "shares"),
+    (lambda: ProportionsTest(**TWO).p_value([1]), "must be two numbers"),
+    (lambda: ProportionsTest(**TWO).release([1]), "successes must be two numbers"),
+    (lambda: center().release([1] * 8), "values has 8 numbers; it must have n = 9"),
+    (
+        lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=10**9),
+        "must be at most 1000000",
+    ),
     (lambda: GoodnessOfFitTest(["0.5"], n=9, budget=ny.gdp(1)), "shares has 1 numbers"),
     (
         lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1)).p_value([9]),
@@ -95,7 +107,6 @@ REFUSED = [
     (lambda: GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9), "simulations"),
     (lambda: center(clip=0), "clip"),
     (lambda: center(null=math.nan), "null"),
-    (lambda: center().release([1, 2]), "values"),
     (lambda: center(alternative="up"), "alternative"),
 ]
 

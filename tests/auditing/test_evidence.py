@@ -397,6 +397,13 @@ def test_different_canaries_are_accepted(pair):
         (lambda a: a.scores([10**400], [0.0]), ValueError, "members has a number that is too"),
         (lambda a: a.scores([1], [0], threshold=np.array([1, 2])), TypeError, "threshold = "),
         (lambda a: a.scores([1], [0], threshold="split"), ValueError, "needs 2 scores"),
+        (
+            lambda a: a.lira([1], np.full((4, 1), np.nan), np.array([[1], [1], [0], [0]], bool)),
+            ValueError,
+            "shadows has a score that is not finite",
+        ),
+        (lambda a: a.likelihood_ratio([2], [0, 1], [0, 1]), ValueError, "must be from 0 to 1"),
+        (lambda a: a.likelihood_ratio([0], [0, 1], [0, 1]), ValueError, "that both distributions"),
         (lambda a: a.likelihood_ratio([0], [0.5, 0.5], [1]), ValueError, "have 2 and 1 outcomes"),
         (
             lambda a: a.lira([1e200], np.ones((4, 1)), np.array([[1], [1], [0], [0]], bool)),

@@ -90,10 +90,7 @@ REFUSED = [
     (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 1e-30)), "least, 1e-30, is too small"),
     (lambda: ny.optimal_marginals(WIDE, PAIRS), "4611686018427387904 cells"),
     (lambda: ny.optimal_marginals(MANY, [MANY]), "more than 1048576 parts in all"),
-    (
-        lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 9)).measure({}),
-        "none has all of",
-    ),
+    (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 9)).measure({}), "none has all of"),
     (lambda: distance.median([1], bound=9, lower=0, upper=9), "bound = 9 must"),
     (lambda: distance.median([1], bound=-1, lower=0, upper=9), "bound = -1"),
     (lambda: distance.median([], bound=1, lower=0, upper=9), "values has 0"),
