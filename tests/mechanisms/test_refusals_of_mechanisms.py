@@ -80,6 +80,32 @@ REFUSED = [
     (lambda: ny.CanonicalNoise(ny.pure(1)).pdf("0"), "must be a real number"),
     (lambda: ny.CanonicalNoise(ny.approximate(1, 1e-6)).rho(), "no zCDP parameter is proven"),
     (lambda: ny.CanonicalNoise(ny.Gaussian(1e18) + ny.Laplace(1e20)), "from perfect privacy"),
+    (
+        lambda: ny.CanonicalNoise(ny.RandomizedResponse(1) * 3).cdf(1e9),
+        "more than 100000 sensitivities from 0",
+    ),
+    (lambda: ny.Runs.negative_binomial(mean=10**6, shape=-1 + 1e-9), "too near -1 for mean"),
+    (lambda: ny.UnaryEncoding(1, 3).frequencies(np.zeros((0, 3))), r"the shape \(0, 3\)"),
+    (lambda: [*map(ny.MatrixMechanism(square_root(steps=1), 2).stream().step, [[0]] * 2)], "last"),
+    (
+        lambda: ny.NoisyGradientDescent.langevin(
+            n=9,
+            steps=3,
+            step_size=1e-200,
+            temperature=1e200,
+            sensitivity=1,
+            strong_convexity=0,
+            smoothness=1,
+        ),
+        "between 1e-300 and 1e300",
+    ),
+    (lambda: ny.Marginals(WIDE, {(): 9}), "must have a part with an attribute"),
+    (
+        lambda: ny.Marginals({"a": 2, "b": 2}, {(): 9, ("a",): 9}).reconstruct(
+            {(): np.zeros(()), ("a",): np.zeros(2)}, [("b",)]
+        ),
+        "was not measured",
+    ),
     (lambda: training(epochs=1e18), "must give at most 1e"),
     (lambda: training(records_per_user=2).user(3), "whole users already"),
     (lambda: federated().batch, "records = None"),
