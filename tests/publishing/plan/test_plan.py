@@ -121,12 +121,12 @@ def test_counties_of_one_name_in_two_states_are_two_places(folder):
 
 
 def test_a_query_or_hierarchy_that_is_not_there_is_refused():
-    plan = Plan.from_dict(WIDE)
+    kind = {"levels": ["kind"], "keys": [["x"], ["y"]]}
+    plan = Plan.from_dict(WIDE | {"hierarchy": {**WIDE["hierarchy"], "kind": kind}})
     with pytest.raises(KeyError, match="no query 'rase'"):
         plan.query("rase")
-    if len(plan.hierarchies) != 1:
-        with pytest.raises(ValueError, match="take one from 'hierarchies'"):
-            _ = plan.hierarchy
+    with pytest.raises(ValueError, match="take one from 'hierarchies'"):
+        _ = plan.hierarchy
 
 
 def test_the_canonical_plan_is_json_and_the_same_plan_again(folder):

@@ -69,7 +69,7 @@ def look(path: Path) -> tuple[int, int]:
         status = os.stat(path)
     except FileNotFoundError:
         raise LedgerError(
-            f"there is no ledger at {path}: make one with `neyman ledger create`"
+            f"there is no ledger at {path}: make one with `neyman ledger create`, or Ledger.create"
         ) from None
     except OSError as error:
         raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
