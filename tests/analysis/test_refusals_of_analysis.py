@@ -1,6 +1,7 @@
 """What analysis refuses, and the words that name it."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,12 @@ def center(**given):
     return MeanTest(**usual | given)
 
 
-TWO: dict[str, Any] = {"n": (3, 4), "alternative": "less", "budget": ny.gdp(1)}
+ONE = np.ones((1, 1))
+FITS: list[tuple[Any, dict[str, Any]]] = [
+    (ny.estimate.regression, {"radius": 1, "bound": 1, "budget": RHO}),
+    (ny.estimate.logistic, {"radius": 1, "penalty": 1, "budget": RHO, "classes": (0, 1)}),
+]
+TWO: dict[str, Any] = {"n": (3, 4), "alternative": "less", "budget": ny.pure(1)}
 REFUSED = [
     (lambda: ny.estimate.histogram([1], edges=[0, 1], budget=RHO), "edges has 2"),
     (lambda: ny.estimate.histogram([1], edges=[0, 2, 1], budget=RHO), "edges must rise"),
@@ -60,6 +66,14 @@ REFUSED = [
         lambda: ny.estimate.normal_mean([1] * 999, sigma=1, budget=RHO).interval(0.99999),
         "confidence must be below",
     ),
+    (mean(records=np.zeros((1, 10**6 + 1))), "records has 1000001 columns"),
+    (
+        lambda: ny.estimate.covariance(np.ones((3, 1025)), radius=1, budget=RHO),
+        "records has 1025 columns",
+    ),
+    *((partial(fit, np.ones((1, 2001)), [1], **of), "x has 2001 columns") for fit, of in FITS),
+    (partial(FITS[1][0], ONE, np.ones((2, 2)), **FITS[1][1]), r"labels has shape \(2, 2\)"),
+    (partial(FITS[0][0], ONE, [1], center=1, intercept=False, **FITS[0][1]), "needs intercept="),
     (mean(records=[]), "records is empty"),
     (mean(records=np.zeros((2, 0))), "at least one column"),
     (mean(records=np.zeros((2, 2, 2))), r"records has shape \(2, 2, 2\)"),

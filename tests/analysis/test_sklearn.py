@@ -167,6 +167,8 @@ def test_a_frame_is_read_by_name_and_a_text_column_is_refused_by_name():
         model.predict(frame[["b", "a", "c"]])
     with pytest.raises(TypeError, match="column 'b' of X has the type"):
         FITS["line"](budget=ny.gdp(1)).fit(frame.assign(b="x"), y)
+    with pytest.raises(ValueError, match="bounds has 2 pairs, and X has 3 columns"):
+        StandardScaler(budget=AMPLE, bounds=[(-1, 1)] * 2).fit(frame)
     missing = frame.assign(b=pandas.array([pandas.NA] * len(x), dtype="Int64"))
     assert np.isfinite(FITS["line"](budget=ny.gdp(1)).fit(missing, y).intercept_)
 
