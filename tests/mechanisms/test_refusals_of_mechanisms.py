@@ -13,7 +13,8 @@ from neyman.mechanisms import Binned, CircularGaussian, Toeplitz, Tree, square_r
 
 N, ROUNDS = 1000, 16
 distance, smooth = ny.distance_to_instability, ny.smooth_sensitivity
-MOVE = "sigma|sensitivity|squared|shift"
+UNPROVEN = ("fixed", "shuffled", "allocated", "k-of-t")
+RATES = (-0.1, 1.5, math.nan, math.inf, "a")
 GAUSSIAN, LAPLACE, RESPONSE = ny.Gaussian(2), ny.Laplace(Fraction(5, 4)), ny.RandomizedResponse(1)
 GEOMETRIC = ny.Runs.geometric(mean=4)
 BAD: list[Any] = [10, {3: 1.0}]
@@ -21,6 +22,11 @@ COLUMN: Any = "budget"
 NUMBER: Any = 5
 CURVE: Any = ny.pure(1)
 CLASS: Any = ny.Laplace
+
+
+def each(make, **bad):
+    """Calls with one bad argument, and the name that their refusals begin with."""
+    return [(partial(make, **{name: x}), rf"\b{name}\b") for name in bad for x in bad[name]]
 
 
 def stream():
@@ -188,25 +194,22 @@ REFUSED = [
     (lambda: ny.Gaussian(covariance=[[1e-300]], sensitivity=1e300), "from 1e-150 to 1e150"),
     (lambda: ny.Gaussian(covariance=[[1e300]], sensitivity=1e-300), "from 1e-150 to 1e150"),
     (lambda: ny.Gaussian(covariance=[[1]], sensitivity=-1), "sensitivity = -1 must be at least 0"),
-    (lambda: federated(clients=0), r"\bclients = "),
-    (lambda: federated(clients=2.5), r"\bclients = "),
-    (lambda: federated(client_rate=0.25), r"\bclient_rate = "),
-    (lambda: federated(client_rate=0), r"\bclient_rate = "),
-    (lambda: federated(client_rate=1.5), r"\bclient_rate = "),
-    (lambda: federated(record_rate=-0.1), r"\brecord_rate = "),
-    (lambda: federated(records=0), r"\brecords = "),
-    (lambda: federated(sigma=0), r"\bsigma = "),
-    (lambda: federated(sigma=math.nan), r"\bsigma = "),
-    (lambda: federated(rounds=0), r"\brounds = "),
-    (lambda: federated(protects="person"), r"\bprotects = "),
-    (lambda: federated(against="world"), r"\bagainst = "),
-    (lambda: federated(local_steps=0), r"\blocal_steps = "),
-    (lambda: federated(secure_aggregation=1), r"\bsecure_aggregation = "),
+    *each(
+        federated,
+        clients=(0, 2.5),
+        client_rate=(0.25, 0, 1.5),
+        record_rate=(-0.1,),
+        records=(0,),
+        sigma=(0, math.nan),
+        rounds=(0,),
+        protects=("person",),
+        against=("world",),
+        local_steps=(0,),
+        secure_aggregation=(1,),
+        least_participants=(11, 0),
+        colluding=(10, -1),
+    ),
     (lambda: federated(secure_aggregation=True), r"\bleast_participants = "),
-    (lambda: federated(least_participants=11), r"\bleast_participants = "),
-    (lambda: federated(least_participants=0), r"\bleast_participants = "),
-    (lambda: federated(colluding=10), r"\bcolluding = "),
-    (lambda: federated(colluding=-1), r"\bcolluding = "),
     (lambda: ny.InverseSensitivity(rate=0), "rate = 0 must be above 0"),
     (lambda: ny.InverseSensitivity(rate=1, draws=0), "draws"),
     (lambda: ny.InverseSensitivity(rate=1, sensitivity=[(1,)], squared_norm=2), "at most one"),
@@ -243,25 +246,26 @@ REFUSED = [
     (lambda: posterior(exact=False, total_variation=0.1, wasserstein=1, sigma=1), "one certified"),
     (lambda: posterior(exact=False, wasserstein=1), "go together"),
     (lambda: posterior(exact=False, total_variation=0.1, sigma=1), "go together"),
+    *each(posterior, exact=(1,), lipschitz=(0, 1e200), convexity=(0, math.inf)),
     (lambda: posterior(total_variation=0.1), "exact=False"),
     (lambda: posterior(sigma=1), "exact=False"),
-    (lambda: posterior(exact=1), "exact"),
-    (lambda: posterior(lipschitz=0), "lipschitz"),
-    (lambda: posterior(convexity=0), "convexity"),
-    (lambda: posterior(convexity=math.inf), "convexity"),
-    (lambda: posterior(lipschitz=1e200), "lipschitz"),
     (lambda: posterior(exact=False, total_variation=0), "total_variation"),
     (lambda: posterior(exact=False, total_variation=0.45), "Phi"),
     (lambda: posterior(exact=False, wasserstein=1e200, sigma=1e-200), "wasserstein"),
-    (lambda: ny.RoundedGaussian(sigma=0), MOVE),
-    (lambda: ny.RoundedGaussian(sigma=-1), MOVE),
-    (lambda: ny.RoundedGaussian(sigma=1, sigma_squared=1), MOVE),
-    (ny.RoundedGaussian, MOVE),
-    (lambda: ny.RoundedGaussian(sigma=1, sensitivity=-1), MOVE),
-    (lambda: ny.RoundedGaussian(sigma=1, sensitivity=2, squared_norm=4), MOVE),
-    (lambda: ny.RoundedGaussian(sigma=1, squared_norm=0), MOVE),
-    (lambda: ny.RoundedGaussian(sigma=1, sensitivity=10**7), MOVE),
-    (lambda: ny.RoundedGaussian(sigma_squared="1e-5"), MOVE),
+    *(
+        (partial(ny.RoundedGaussian, **given), "sigma|sensitivity|squared|shift")
+        for given in [
+            {},
+            {"sigma": 0},
+            {"sigma": -1},
+            {"sigma": 1, "sigma_squared": 1},
+            {"sigma_squared": "1e-5"},
+            {"sigma": 1, "sensitivity": -1},
+            {"sigma": 1, "sensitivity": 2, "squared_norm": 4},
+            {"sigma": 1, "squared_norm": 0},
+            {"sigma": 1, "sensitivity": 10**7},
+        ]
+    ),
     (lambda: ny.ExponentialMechanism(-1), "epsilon = -1"),
     (lambda: ny.ExponentialMechanism(1e7), "epsilon = 10000000.0"),
     (lambda: ny.ReportNoisyMax(0), "scale = 0"),
@@ -274,13 +278,9 @@ REFUSED = [
     (lambda: ny.RandomSubset(5, 4), "size = 5"),
     (lambda: ny.RandomSubset(0, 0), "population = 0"),
     (lambda: ny.LocalRandomizer(-0.1), "epsilon = -0.1"),
-    (lambda: training(n=0), "n = 0"),
+    *each(training, n=(0,), batch=(0,), sigma=(0, math.nan), epochs=(0,)),
     (lambda: training(n=10**19), "n = .* at most"),
-    (lambda: training(batch=0), "batch"),
     (lambda: training(batch=N + 1), "batch = 1001 must be at most n = 1000"),
-    (lambda: training(sigma=0), "sigma"),
-    (lambda: training(sigma=float("nan")), "sigma"),
-    (lambda: training(epochs=0), "epochs"),
     (lambda: training(sampling="shuffle"), "'poisson', 'allocated', 'k-of-t', 'fixed'"),
     (lambda: training(sampling="shuffled", epochs=1.5), "epochs = 1.5 must be whole"),
     (lambda: training(sampling="allocated", epochs=0.5), "epochs = 0.5 must be whole"),
@@ -319,13 +319,18 @@ REFUSED = [
     (lambda: ny.DiscreteGaussian(2).subsample(0.1, neighboring="replace-one"), "proven"),
     (lambda: LAPLACE.subsample(0.1, neighboring="swap"), "neighboring = 'swap'"),
     (lambda: ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)]).subsample(0.1), "2 possible losses"),
-    (lambda: LAPLACE.subsample(size=1, population=10**18 + 1), "population"),
-    (lambda: LAPLACE.subsample(size=10**400, population=10**400), "population"),
-    (lambda: LAPLACE.subsample(size=11, population=10), "size"),
-    (lambda: LAPLACE.subsample(size=-1, population=10), "size"),
-    (lambda: LAPLACE.subsample(size=2.5, population=10), "size"),
-    (lambda: LAPLACE.subsample(size=0, population=0), "population"),
-    (lambda: LAPLACE.subsample(size=1, population=9.5), "pop"),
+    *(
+        (partial(LAPLACE.subsample, size=size, population=population), name)
+        for name, size, population in [
+            ("population", 1, 10**18 + 1),
+            ("population", 10**400, 10**400),
+            ("size", 11, 10),
+            ("size", -1, 10),
+            ("size", 2.5, 10),
+            ("population", 0, 0),
+            ("population", 1, 9.5),
+        ]
+    ),
     (lambda: users(records_per_user=101), "cannot have more records than the data"),
     (lambda: users(records_per_user={101: 1}), "cannot have more records than the data"),
     (lambda: users(records_per_user=0), "records_per_user = 0"),
@@ -334,10 +339,7 @@ REFUSED = [
     (lambda: users(records_per_user={}), "at least one number"),
     (lambda: users(records_per_user=[(1, 50), (1, 50)]), "each once"),
     (lambda: users(records_per_user=[8, 2]), "a number of records with a number of users"),
-    (lambda: users(records_per_user=2, sampling="fixed"), "nothing is proven"),
-    (lambda: users(records_per_user=2, sampling="shuffled"), "nothing is proven"),
-    (lambda: users(records_per_user=2, sampling="allocated"), "nothing is proven"),
-    (lambda: users(records_per_user=2, sampling="k-of-t"), "nothing is proven"),
+    *((partial(users, records_per_user=2, sampling=x), "nothing is proven") for x in UNPROVEN),
     (lambda: users(records_per_user=2, sampling="fixed", user_sampling="users"), "nothing is"),
     (lambda: users(user_sampling="people"), "must be 'examples' or 'users'"),
     (lambda: ny.select_best(ny.Gaussian(1), runs=BAD[0]), "mechanism \\* runs"),
@@ -363,22 +365,12 @@ REFUSED = [
     (lambda: LAPLACE.subsample(rate=0.1, size=3), "give either rate="),
     (lambda: ny.Gaussian(1).shuffle(users=100), "not pure"),
     (lambda: ny.Laplace(scale=1).subsample(rate=0.1).shuffle(users=100), "add-remove"),
-    (lambda: ny.LocalRandomizer(1).shuffle(users=0), "users"),
-    (lambda: ny.LocalRandomizer(1).shuffle(users=-3), "users"),
-    (lambda: ny.LocalRandomizer(1).shuffle(users=10**11), "users"),
+    *each(ny.LocalRandomizer(1).shuffle, users=(0, -3, 10**11)),
     (lambda: ny.LocalRandomizer(301).shuffle(users=100), "not pure"),
     (lambda: ny.ReportNoisyMax(1, monotone=1), "monotone"),
     (lambda: ny.SparseVector(1, 1, monotone="no"), "monotone"),
-    (lambda: GAUSSIAN.subsample(-0.1, neighboring="replace-one"), "rate"),
-    (lambda: GAUSSIAN.subsample(1.5, neighboring="replace-one"), "rate"),
-    (lambda: GAUSSIAN.subsample(math.nan, neighboring="replace-one"), "rate"),
-    (lambda: GAUSSIAN.subsample(math.inf, neighboring="replace-one"), "rate"),
-    (lambda: GAUSSIAN.subsample("a", neighboring="replace-one"), "rate"),
-    (lambda: GAUSSIAN.subsample(-0.1), "rate"),
-    (lambda: GAUSSIAN.subsample(1.5), "rate"),
-    (lambda: GAUSSIAN.subsample(math.nan), "rate"),
-    (lambda: GAUSSIAN.subsample(math.inf), "rate"),
-    (lambda: GAUSSIAN.subsample("a"), "rate"),
+    *each(GAUSSIAN.subsample, rate=RATES),
+    *each(partial(GAUSSIAN.subsample, neighboring="replace-one"), rate=RATES),
 ]
 
 
