@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,7 @@ REFUSED = [
     (binomial(null=math.nan), "null"),
     (binomial(alternative="more"), "alternative"),
     (binomial(budget=1), "budget"),
+    (binomial(budget=SimpleNamespace(tradeoff=int)), "must be a budget, such as ny.gdp"),
     (binomial(budget=ny.perfect()), "budget"),
     (binomial(budget=ny.gdp(1e-6)), "too many steps; give a larger budget"),
     (binomial(budget=ny.renyi({2: 0.1})), "canonical noise of its curve does not meet it"),

@@ -391,11 +391,21 @@ def test_different_canaries_are_accepted(pair):
     assert ny.audit.one_run(canaries=pair, guesses=1, correct=1).canaries == 2
 
 
+class Odd:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
         (lambda a: a.scores([10**400], [0.0]), ValueError, "members has a number that is too"),
         (lambda a: a.scores([1], [0], threshold=np.array([1, 2])), TypeError, "threshold = "),
+        (
+            lambda a: a.one_run(canaries=[[Odd()], [Odd()]], guesses=1, correct=1),
+            TypeError,
+            "cannot be compared by ==",
+        ),
         (lambda a: a.scores([1], [0], threshold="split"), ValueError, "needs 2 scores"),
         (
             lambda a: a.lira([1], np.full((4, 1), np.nan), np.array([[1], [1], [0], [0]], bool)),

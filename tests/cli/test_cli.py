@@ -186,6 +186,12 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, command, monk
     assert not entries_of(folder)
 
 
+def test_the_explorer_refuses_a_checkpoint_without_its_ledger_and_a_port_that_is_none(folder):
+    for option, said in (("--checkpoint", "add --ledger"), ("--port", "from 0 (any free one)")):
+        done = neyman("explore", "plan.toml", option, "70000", cwd=folder, check=2)
+        assert said in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(("command", "said"), [
     ("account", "'mechanism'; see neyman account --help"),
     ("account 'Gaussian(1)' --delta few", "'--delta'"),

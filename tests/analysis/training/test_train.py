@@ -609,8 +609,9 @@ def test_checkpoints_of_other_terms_other_ledgers_or_with_damage_are_refused(tmp
     ledger = books(tmp_path)
     with pytest.raises(Stop):
         call(tmp_path, ledger, function=stop)
-    with pytest.raises(CheckpointError, match="a run of other terms"):
-        call(tmp_path, ledger, clip=2)
+    for change in ({"clip": 2}, {"start": np.zeros(4)}):
+        with pytest.raises(CheckpointError, match="a run of other terms"):
+            call(tmp_path, ledger, **change)
     other = ny.throwaway(5, currency="renyi:8")
     other.register("toy@1", protects="person", neighboring="add-remove", rows=1)
     with pytest.raises(Exception, match=r"(?i)no entry|entry 1"):
