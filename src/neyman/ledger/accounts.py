@@ -120,10 +120,12 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
     now = situation(db, dataset, account, "")
     own = sorted((purse for purse in now.purses if purse.holder == account), key=lambda p: p.part)
     if not own:
+        # Guards against an account whose purse was removed.
         raise Damage(f"{_label(dataset, account)} has no purse")
     terms = now.terms
     relation, _, totals = terms.relation.partition(KEEPING)
     if relation not in NEIGHBORING:
+        # Guards against a relation that no version wrote.
         raise Damage(f"{dataset} is registered for the relation {relation[:40]!r}")
     return Account(
         dataset=dataset,

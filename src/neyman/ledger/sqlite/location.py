@@ -205,6 +205,7 @@ class Location:
         )
         folder, file = event.get("folder"), event.get("file")
         if not isinstance(folder, int) or not isinstance(file, int):
+            # Guards against a place that no version wrote.
             raise Damage("a location has no folder or no file")
         return cls(filesystem, folder, file, name, path)
 
@@ -234,6 +235,7 @@ def recorded(db: Transaction) -> Location:
     """Return the location that a ledger records."""
     place, own_hash = one_row(db, (str, str), "SELECT place, hash FROM location")
     if digest(place) != own_hash:
+        # Guards against a place that was edited.
         raise Damage("its location was changed")
     return Location.parse(place)
 
