@@ -120,7 +120,6 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
     now = situation(db, dataset, account, "")
     own = sorted((purse for purse in now.purses if purse.holder == account), key=lambda p: p.part)
     if not own:
-        # Guards against an account whose purse was removed.
         raise Damage(f"{_label(dataset, account)} has no purse")
     terms = now.terms
     relation, _, totals = terms.relation.partition(KEEPING)

@@ -235,7 +235,6 @@ def recorded(db: Transaction) -> Location:
     """Return the location that a ledger records."""
     place, own_hash = one_row(db, (str, str), "SELECT place, hash FROM location")
     if digest(place) != own_hash:
-        # Guards against a place that was edited.
         raise Damage("its location was changed")
     return Location.parse(place)
 

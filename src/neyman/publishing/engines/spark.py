@@ -287,6 +287,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         frame.createOrReplaceTempView("people")
         return _with_zones(connection.table("people"))
     except Exception as error:
+        # Guards against tables that Spark cannot hold.
         raise untaken(error, "Spark", data.schema) from None
 
 
