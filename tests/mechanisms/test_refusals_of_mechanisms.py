@@ -34,6 +34,11 @@ def refused(make, bad):
     return [(partial(make, **bad[words]), words) for words in bad]
 
 
+def wrong(make, bad):
+    """As `refused`, with arguments by position."""
+    return [(partial(make, *bad[words]), words) for words in bad]
+
+
 def stream():
     return ny.MatrixMechanism(square_root(steps=8, band=2), 2)
 
@@ -154,8 +159,19 @@ REFUSED = [
     (lambda: ny.Runs.from_dict({"mean": "2"}), "fields mean and shape"),
     (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS, 9)), "numbers in all; at most"),
     (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 1e-30)), "least, 1e-30, is too small"),
-    (lambda: ny.optimal_marginals(WIDE, PAIRS), "4611686018427387904 cells"),
-    (lambda: ny.optimal_marginals(MANY, [MANY]), "more than 1048576 parts in all"),
+    *wrong(
+        ny.optimal_marginals,
+        {
+            "4611686018427387904 cells": (WIDE, PAIRS),
+            "more than 1048576 parts in all": (MANY, [MANY]),
+            "at least 2": ({"a": 1}, [("a",)]),
+            "sizes": ({}, [("a",)]),
+            "'b' is not an attribute": ({"a": 2}, [("b",)]),
+            "twice": ({"a": 2}, [("a", "a")]),
+            "above 0": ({"a": 2}, {("a",): 0.0}),
+            "a marginal with an attribute": ({"a": 2}, [()]),
+        },
+    ),
     (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 9)).measure({}), "none has all of"),
     (lambda: distance.median([1], bound=9, lower=0, upper=9), "bound = 9 must"),
     (lambda: distance.median([1], bound=-1, lower=0, upper=9), "bound = -1"),
@@ -169,11 +185,16 @@ REFUSED = [
     (lambda: smooth.median([1], lower=0, upper=9, smoothness=0), "smoothness = 0 must be above 0"),
     (lambda: smooth.quantile([1], 0, lower=0, upper=9, smoothness=1), "q = 0 must be"),
     (lambda: smooth.variance([1], lower=0, upper=9, smoothness=1), "at least 2"),
-    (lambda: ny.ProposeTestRelease(ny.Gaussian(1)), "test = "),
-    (lambda: ny.ProposeTestRelease(ny.Laplace(1, 2)), "sensitivity 1"),
-    (lambda: ny.ProposeTestRelease(ny.Laplace(1), 3), "release = 3"),
-    (lambda: ny.ProposeTestRelease(ny.Laplace(1), None, 0), "delta = 0 must"),
-    (lambda: ny.ProposeTestRelease(ny.Laplace(1), None, 0.3), "delta = 0.3"),
+    *wrong(
+        ny.ProposeTestRelease,
+        {
+            "test = ": (ny.Gaussian(1),),
+            "sensitivity 1": (ny.Laplace(1, 2),),
+            "release = 3": (ny.Laplace(1), 3),
+            "delta = 0 must": (ny.Laplace(1), None, 0),
+            "delta = 0.3": (ny.Laplace(1), None, 0.3),
+        },
+    ),
     (lambda: ny.ProposeTestRelease(ny.Laplace(1)).draw(1, 1), "exact sampler"),
     (
         lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1), ny.Laplace(1)).draw(1, 1),
@@ -181,12 +202,17 @@ REFUSED = [
     ),
     (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).draw(1.5, 1), "distance is a float"),
     (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).rho(), "no zCDP"),
-    (lambda: ny.SmoothNoise("laplace", 3, 0.1, 0.3), "noise = 'laplace'"),
-    (lambda: ny.SmoothNoise("student", 0, 0.1, 0.3), "degrees = 0"),
-    (lambda: ny.SmoothNoise("student", 3, 0, 0.3), "smoothness = 0"),
-    (lambda: ny.SmoothNoise("student", 3, 0.1, 0), "scale = 0"),
-    (lambda: ny.SmoothNoise("student", 3, 0.1, 21), "scale = 21"),
-    (lambda: ny.SmoothNoise("student", 1000, 20, 20), "give epsilon = .* above 100; lower them"),
+    *wrong(
+        ny.SmoothNoise,
+        {
+            "noise = 'laplace'": ("laplace", 3, 0.1, 0.3),
+            "degrees = 0": ("student", 0, 0.1, 0.3),
+            "smoothness = 0": ("student", 3, 0, 0.3),
+            "scale = 0": ("student", 3, 0.1, 0),
+            "scale = 21": ("student", 3, 0.1, 21),
+            "give epsilon = .* above 100; lower them": ("student", 1000, 20, 20),
+        },
+    ),
     (lambda: ny.Gaussian(1).random_allocation(0), "batches"),
     (lambda: ny.Gaussian(1).random_allocation(10**10), "batches = .* at most"),
     (lambda: ny.Gaussian(0.05).random_allocation(10), "hides nothing"),
@@ -203,15 +229,20 @@ REFUSED = [
     (lambda: ny.Gaussian(1).shuffled_batches(3).shuffled_batches(4), "steps of its own"),
     (lambda: ny.Gaussian(1).random_allocation(3).random_allocation(4), "steps of its own"),
     (lambda: ny.RandomizedResponse(1).shuffle(users=99).shuffle(users=9), "once"),
-    (lambda: CircularGaussian(360, 10), "points = 360 must be odd"),
-    (lambda: CircularGaussian(1, 10), "points"),
+    *wrong(
+        CircularGaussian,
+        {
+            "points = 360 must be odd": (360, 10),
+            "points": (1, 10),
+            "sigma": (9, 0),
+            "sigma = 91 must be at most 10 times": (9, 91),
+            "sensitivity = 5 must be at most 4": (9, 1, 5),
+            "sensitivity": (9, 1, 0),
+            "at most 60 sigma": (1001, 1, 61),
+        },
+    ),
     (lambda: CircularGaussian(2**41 + 1, 2**40), "points"),
-    (lambda: CircularGaussian(9, 0), "sigma"),
     (lambda: CircularGaussian(9, float("nan")), "sigma"),
-    (lambda: CircularGaussian(9, 91), "sigma = 91 must be at most 10 times"),
-    (lambda: CircularGaussian(9, 1, 5), "sensitivity = 5 must be at most 4"),
-    (lambda: CircularGaussian(9, 1, 0), "sensitivity"),
-    (lambda: CircularGaussian(1001, 1, 61), "at most 60 sigma"),
     (ny.Gaussian, "exactly one of sigma= and covariance="),
     *refused(
         ny.Gaussian,
@@ -268,22 +299,21 @@ REFUSED = [
     (lambda: ny.NoisyStochasticGradientDescent(10, 11, 5, 1, 1, contraction=0.5), "batch"),
     (lambda: contraction(3.0, 0.1, 1.0), "step_size"),
     (lambda: contraction(0.1, 2.0, 1.0), "strong_convexity"),
-    (lambda: ny.optimal_marginals({"a": 1}, [("a",)]), "at least 2"),
-    (lambda: ny.optimal_marginals({}, [("a",)]), "sizes"),
-    (lambda: ny.optimal_marginals({"a": 2}, [("b",)]), "'b' is not an attribute"),
-    (lambda: ny.optimal_marginals({"a": 2}, [("a", "a")]), "twice"),
     (lambda: ny.optimal_marginals({"a": 2}, [("a",), ("a",)]), "twice"),
-    (lambda: ny.optimal_marginals({"a": 2}, {("a",): 0.0}), "above 0"),
-    (lambda: ny.optimal_marginals({"a": 2}, [()]), "a marginal with an attribute"),
-    (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,), "replace-one"), "replaced"),
-    (lambda: ny.PersonalBudgets(ny.Laplace(1), COLUMN), "private"),
-    (lambda: ny.PersonalBudgets(NUMBER, [1]), "mechanism = 5 must be a mechanism"),
-    (lambda: ny.PersonalBudgets(CURVE, [1]), "must be a mechanism"),
+    *wrong(
+        ny.PersonalBudgets,
+        {
+            "replaced": (ny.Laplace(1), (1,), "replace-one"),
+            "private": (ny.Laplace(1), COLUMN),
+            "mechanism = 5 must be a mechanism": (NUMBER, [1]),
+            "must be a mechanism": (CURVE, [1]),
+            "pure": (ny.Gaussian(1), (1,)),
+            "replace-one": (ny.RandomizedResponse(1), (1,)),
+            "budgets": (ny.Laplace(1), ()),
+            "above 0": (ny.Laplace(1), (0,)),
+        },
+    ),
     (lambda: ny.PersonalBudgets(CLASS, [1]), "must be a mechanism"),
-    (lambda: ny.PersonalBudgets(ny.Gaussian(1), (1,)), "pure"),
-    (lambda: ny.PersonalBudgets(ny.RandomizedResponse(1), (1,)), "replace-one"),
-    (lambda: ny.PersonalBudgets(ny.Laplace(1), ()), "budgets"),
-    (lambda: ny.PersonalBudgets(ny.Laplace(1), (0,)), "above 0"),
     (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,)).rate(2), "one of"),
     (lambda: ny.PersonalBudgets(ny.Laplace(1), (1,)).draw([1, 2]), "one of"),
     *refused(
