@@ -30,13 +30,9 @@ def each(make, **bad):
 
 
 def refused(make, bad):
-    """Calls by the words of their refusals."""
-    return [(partial(make, **bad[words]), words) for words in bad]
-
-
-def wrong(make, bad):
-    """As `refused`, with arguments by position."""
-    return [(partial(make, *bad[words]), words) for words in bad]
+    """Calls by the words of their refusals: arguments by name, or by position."""
+    given = {words: bad[words] if isinstance(bad[words], dict) else {} for words in bad}
+    return [(partial(make, *(() if given[w] else bad[w]), **given[w]), w) for w in bad]
 
 
 def stream():
@@ -159,7 +155,7 @@ REFUSED = [
     (lambda: ny.Runs.from_dict({"mean": "2"}), "fields mean and shape"),
     (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS, 9)), "numbers in all; at most"),
     (lambda: ny.Marginals(WIDE, dict.fromkeys(PAIRS[:3], 1e-30)), "least, 1e-30, is too small"),
-    *wrong(
+    *refused(
         ny.optimal_marginals,
         {
             "4611686018427387904 cells": (WIDE, PAIRS),
@@ -185,7 +181,7 @@ REFUSED = [
     (lambda: smooth.median([1], lower=0, upper=9, smoothness=0), "smoothness = 0 must be above 0"),
     (lambda: smooth.quantile([1], 0, lower=0, upper=9, smoothness=1), "q = 0 must be"),
     (lambda: smooth.variance([1], lower=0, upper=9, smoothness=1), "at least 2"),
-    *wrong(
+    *refused(
         ny.ProposeTestRelease,
         {
             "test = ": (ny.Gaussian(1),),
@@ -202,7 +198,7 @@ REFUSED = [
     ),
     (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).draw(1.5, 1), "distance is a float"),
     (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).rho(), "no zCDP"),
-    *wrong(
+    *refused(
         ny.SmoothNoise,
         {
             "noise = 'laplace'": ("laplace", 3, 0.1, 0.3),
@@ -229,7 +225,7 @@ REFUSED = [
     (lambda: ny.Gaussian(1).shuffled_batches(3).shuffled_batches(4), "steps of its own"),
     (lambda: ny.Gaussian(1).random_allocation(3).random_allocation(4), "steps of its own"),
     (lambda: ny.RandomizedResponse(1).shuffle(users=99).shuffle(users=9), "once"),
-    *wrong(
+    *refused(
         CircularGaussian,
         {
             "points = 360 must be odd": (360, 10),
@@ -300,7 +296,7 @@ REFUSED = [
     (lambda: contraction(3.0, 0.1, 1.0), "step_size"),
     (lambda: contraction(0.1, 2.0, 1.0), "strong_convexity"),
     (lambda: ny.optimal_marginals({"a": 2}, [("a",), ("a",)]), "twice"),
-    *wrong(
+    *refused(
         ny.PersonalBudgets,
         {
             "replaced": (ny.Laplace(1), (1,), "replace-one"),
