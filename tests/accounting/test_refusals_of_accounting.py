@@ -178,7 +178,7 @@ REFUSED = [
         "privacy falls with the parameter",
     ),
     *((partial(conversions.bun_steinke, 1, x), f"delta = {x} must be") for x in (0, 1)),
-    (least("quantile", values=[1, 2, 3], n=3), "n = 3 is not used by 'quantile'"),
+    (least("quantile", values=[1, 2], n=3), "n = 3 is not used by 'quantile'"),
     (lambda: ny.posterior_ratio(EVIDENCE, 1), "is evidence from an attack"),
     (
         lambda: PersonalFilter(budget=1, sigma=1, people=1).step(np.zeros((1, 0), int)),
