@@ -12,10 +12,9 @@ from fractions import Fraction
 
 import neyman as ny
 from neyman import best_test, posterior_ratio
-from neyman.accounting import posterior_chance
+from neyman.accounting import experiment, posterior_chance
 from neyman.accounting import sentences as words
 from neyman.accounting.semantics.bayes import ATTACKERS
-from neyman.accounting.semantics.best_test import experiment
 
 RELEASE = ny.DiscreteGaussian(sigma_squared=2, sensitivity=[(1, 1)])  # rho 1/2
 PURE = ny.DiscreteLaplace(scale=2, sensitivity=2)  # epsilon 1

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 
 import neyman as ny
 from neyman.display import page
-from neyman.display.report.report import page_from
 from neyman.publishing import Plan
 from plans import release
 
@@ -35,6 +35,15 @@ HOSTILE = (
     "\u202e\u2066%52", "\x00\x1b[2J\x85", "\ufeff\ud83d",
 )  # fmt: skip
 """Texts that a browser could take for something else."""
+
+
+def page_from(receipt: Any, tables: Mapping[str, Any], folder: str = "") -> str:
+    """The page of a release with this receipt and these tables, beside a folder or in it."""
+    release: Any = SimpleNamespace(
+        receipt=receipt, tables=tables, parquet=tables.__getitem__, folder=Path(folder)
+    )
+    return page(release, Path("report.html") if folder else None)
+
 
 _WORDS = re.compile(
     r"-?[\d./e-]+|inf|all|drop|least|count|rank|at_most|zcdp|gdp|approximate|replace-one|add-remove|"

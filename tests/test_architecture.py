@@ -94,8 +94,8 @@ def folder_of(module):
 
 def test_a_door_has_names_that_another_folder_imports_or_a_page_names():
     """And no package has a module of the same name, which would take its place."""
-    docs = ROOT / "docs"
-    pages = "".join(p.read_text("utf-8") for p in (*docs.glob("**/*.md"), *docs.glob("site/*.py")))
+    texts = ("docs/**/*.md", "docs/site/*.py", "examples/*.py")
+    pages = "".join(page.read_text("utf-8") for text in texts for page in ROOT.glob(text))
     code = {path: imports_of(path) for path in SOURCE.glob("**/*.py")}
     for package in CODE:
         door = ast.parse((SOURCE / package / "__init__.pyi").read_text("utf-8")).body

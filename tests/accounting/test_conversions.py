@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
 
 from neyman import renyi, zcdp
 from neyman.accounting import conversions
@@ -64,18 +63,12 @@ def test_the_logarithm_of_a_long_fraction_loses_no_digits(digits):
 def test_the_best_order_is_found(rho, delta):
     result = conversions.canonne_kamath_steinke_zcdp(rho, delta)
     with mp.workdps(40):
-        best = min(
-            formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)
-            for t in np.linspace(-12, 24, 600)
-        )
-        assert result.lower <= best
-        near = minimize_scalar(
-            lambda t: float(formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)),
-            bounds=(-12, 24),
-            method="bounded",
-            options={"xatol": 1e-7},
-        )
-        assert result.upper <= min(float(best), near.fun) * (1 + 1e-9) + 1e-12
+        size, far = number(rho), -mp.log(mp.mpf(delta))
+        at = lambda t: formula(1 + mp.exp(t), (1 + mp.exp(t)) * size, delta)  # noqa: E731
+        slope = lambda t: size * mp.exp(2 * t) + mp.log1p(mp.exp(t)) - far  # noqa: E731
+        best = at(mp.findroot(slope, (-20, 20), solver="bisect", maxsteps=200, verify=False))
+        assert best <= min(map(at, np.linspace(-12, 24, 60)))
+        assert result.lower <= best <= result.upper <= best * (1 + 1e-9) + 1e-12
     assert result.width <= 1e-7 * result.upper
 
 

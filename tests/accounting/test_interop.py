@@ -27,12 +27,13 @@ RELATION = {ADD: "add-remove", REPLACE: "replace-one"}
 GAUSS = ev.GaussianDpEvent(1.1)
 INTERVAL = 1e-3
 
+FLAT = ev.LaplaceDpEvent(1.7)
 SUPPORTED = {
     "nothing": ev.NoOpDpEvent(),
     "not private": Open(),
     "gaussian": GAUSS,
     "gaussian without noise": ev.GaussianDpEvent(0.0),
-    "laplace": ev.LaplaceDpEvent(1.7),
+    "laplace": FLAT,
     "laplace without noise": ev.LaplaceDpEvent(0.0),
     "discrete laplace": ev.DiscreteLaplaceDpEvent(0.4, 3),
     "randomized response": ev.RandomizedResponseDpEvent(0.4, 5),
@@ -203,6 +204,7 @@ def newer(name, **fields):
             ny.Gaussian(1.1, 2) * 8,
         ),
         (newer("RandomAllocationDpEvent", event=GAUSS, num_selected=2, num_steps=8), None, None),
+        (newer("RandomAllocationDpEvent", event=FLAT, num_selected=1, num_steps=8), None, None),
         (
             newer("RepeatAndSelectDpEvent", event=GAUSS, mean=3.0, shape=1.0),
             ny.select_best(ny.Gaussian(1.1), runs=ny.Runs.geometric(mean=3.0)),
@@ -400,6 +402,8 @@ def test_what_has_no_certified_loss_is_refused_by_name(name):
         (Poisson(0.1, SUPPORTED["discrete laplace"]), "replace-one", "proven"),
         (Poisson(0.1, SUPPORTED["two answers"]), "replace-one", "add-remove"),
         (GAUSS, "special", "neighboring"),
+        (Without(4, 5, GAUSS), "replace-one", "sample_size = 5 must be at most 4"),
+        (Without(10**19, 5, GAUSS), "replace-one", "ReplacementDpEvent.*population"),
         (Without(4, 2, Without(50, 1, GAUSS)), "replace-one", "needs 50 records"),
         (Without(4, 2, Without(50, 1, Open())), "replace-one", "needs 50 records"),
         (Without(9, 2, Together([GAUSS, Without(3, 1, GAUSS)])), "replace-one", "needs 3 records"),

@@ -1,7 +1,10 @@
 """What accounting refuses, and the words that name it."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
 import neyman as ny
@@ -11,6 +14,7 @@ from neyman.accounting import (
     PersonalFilter,
     calibrate_exact,
     charge,
+    conversions,
     convexity,
     positive_predictive_value,
     posterior_chance,
@@ -23,7 +27,10 @@ def least(problem, **given):
     return lambda: ny.least_error(problem, budget=ny.gdp(1), **given)
 
 
+EVIDENCE = ny.audit.counts(false_positives=0, negatives=9, false_negatives=0, positives=9)
+FAR = ny.Gaussian(1e-140), ny.Gaussian(1e140), ny.RandomizedResponse(1e-100) * 3
 CURRENCIES = [
+    "pure",
     "euro",
     "",
     "renyi",
@@ -41,7 +48,6 @@ REFUSED = [
     (lambda: ny.alike(ny.gdp(1), sensitivity=0), "sensitivity = 0"),
     (lambda: ny.alike(ny.gdp(1), kinds=["uniform"]), "'uniform' must be one of"),
     (lambda: ny.alike(ny.gdp(1), count=2, kinds=["canonical"]), "'canonical' must be one of"),
-    (lambda: ny.alike(ny.gdp(1), tails=[1.0]), "must be below 1"),
     (lambda: ny.alike(ny.gdp(1), problem="mode"), "problem = 'mode' must be one of"),
     (lambda: ny.alike(ny.gdp(1), problem="mean"), "n: a mean needs"),
     (lambda: ny.alike(ny.gdp(1), problem="histogram"), "categories: a histogram needs"),
@@ -53,28 +59,20 @@ REFUSED = [
     (lambda: ny.alike(ny.gdp(1), n=5), "needs problem="),
     (lambda: limits.edgeworth(ny.zcdp(0.1)), "no distribution"),
     (lambda: limits.edgeworth(ny.NonPrivate()), "no distribution"),
-    (lambda: limits.edgeworth(ny.Gaussian(1), 4), "order = 4"),
     (lambda: limits.edgeworth(ny.Gaussian(1)).delta(-1), "epsilon = -1"),
     (lambda: limits.edgeworth(ny.Gaussian(1)).power(2), "level = 2"),
     (lambda: limits.sampled_gaussian(0, 0.1, 3), "sigma = 0"),
     (lambda: limits.sampled_gaussian(1, 1.5, 3), "rate = 1.5"),
+    *((partial(limits.edgeworth, one), "standard deviation") for one in FAR),
     (lambda: limits.normal(-1.0), "mu = -1"),
-    (lambda: limits.edgeworth(ny.Gaussian(1e-140)), "standard deviation"),
-    (lambda: limits.edgeworth(ny.Gaussian(1e140)), "standard deviation"),
-    (lambda: limits.edgeworth(ny.RandomizedResponse(1e-100) * 3), "standard deviation"),
-    (lambda: Filter("zcdp", -1), "budget = -1"),
     (lambda: Filter("zcdp", 1, 2), "spent = 2"),
-    (lambda: Filter("renyi:0.5", 1), "renyi:0.5"),
     (lambda: Filter("renyi:x", 1), "renyi:x"),
-    (lambda: Filter("zcdp", 1).admits(-1), "release = -1"),
     (lambda: Odometer("zcdp", 0), "step = 0"),
     (lambda: Odometer("zcdp", 1, -1), "spent = -1"),
     (lambda: Filter("zcdp", 1, delta=1), "delta = 1"),
     (lambda: Filter("zcdp", 1, delta="1/4", spent_delta="1/2"), "spent_delta = 1/2"),
     (lambda: Filter("zcdp", 1).admits((1, 2)), r"release = \(1, 2\)"),
-    (lambda: ny.gdp(1).success(0), "baseline = 0 must be above 0 and at most 1"),
-    (lambda: ny.gdp(1).success(-0.1), "baseline = -0.1 must be above 0 and at most 1"),
-    (lambda: ny.gdp(1).success(1.5), "baseline = 1.5 must be above 0 and at most 1"),
+    *((partial(ny.gdp(1).success, x), f"baseline = {x} must be above 0") for x in (0, -0.1, 1.5)),
     (lambda: ny.gdp(1).success(math.nan), "baseline = nan must be a finite number"),
     (lambda: ny.risk.attribute_inference([0.5, 0.4]), "prior sums to 0.9: .* must sum to 1"),
     (lambda: ny.risk.attribute_inference([math.nan, 1]), "prior = nan must be a finite"),
@@ -175,8 +173,19 @@ REFUSED = [
         lambda: ny.calibrate(lambda q: ny.Gaussian(100).subsample(rate=q), ny.approximate(5, 1e-5)),
         "to 1: the end",
     ),
-    *((lambda x=x: charge(ny.Gaussian(1), x), "currency") for x in CURRENCIES),
-    (lambda: charge(ny.Gaussian(1), "pure"), "currency"),
+    (
+        lambda: calibrate_exact(lambda x: ny.Gaussian(1 / x), ny.gdp(1)),
+        "privacy falls with the parameter",
+    ),
+    *((partial(conversions.bun_steinke, 1, x), f"delta = {x} must be") for x in (0, 1)),
+    (least("quantile", values=[1, 2], n=3), "n = 3 is not used by 'quantile'"),
+    (lambda: ny.posterior_ratio(EVIDENCE, 1), "is evidence from an attack"),
+    (
+        lambda: PersonalFilter(budget=1, sigma=1, people=1).step(np.zeros((1, 0), int)),
+        "0 numbers per row",
+    ),
+    (lambda: replace(ny.deployments[0], rho=None, epsilon=None).tradeoff(), "needs rho, or epsi"),
+    *((partial(charge, ny.Gaussian(1), x), "currency") for x in CURRENCIES),
 ]
 
 

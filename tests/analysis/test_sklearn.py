@@ -70,9 +70,9 @@ def test_every_check_of_scikit_learn_holds_but_those_that_contradict_privacy(mod
     assert excused >= {name for name, reason in expected.items() if reason != NOISE}
 
 
-def create(ledger, cap):
+def create(ledger, cap, name="a@1"):
     terms = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-    ledger.create("a@1", currency="zcdp", cap=cap, **terms)
+    ledger.create(name, currency="zcdp", cap=cap, **terms)
 
 
 def table(rows=20_000, seed=1):
@@ -167,6 +167,8 @@ def test_a_frame_is_read_by_name_and_a_text_column_is_refused_by_name():
         model.predict(frame[["b", "a", "c"]])
     with pytest.raises(TypeError, match="column 'b' of X has the type"):
         FITS["line"](budget=ny.gdp(1)).fit(frame.assign(b="x"), y)
+    with pytest.raises(ValueError, match="bounds has 2 pairs, and X has 3 columns"):
+        StandardScaler(budget=AMPLE, bounds=[(-1, 1)] * 2).fit(frame)
     missing = frame.assign(b=pandas.array([pandas.NA] * len(x), dtype="Int64"))
     assert np.isfinite(FITS["line"](budget=ny.gdp(1)).fit(missing, y).intercept_)
 
@@ -335,6 +337,21 @@ def test_a_search_adds_up_what_copies_of_a_ledger_and_parts_of_a_model_charge(pa
     with pytest.warns(UserWarning, match="without noise or charge"):
         search.fit(x, y)
     assert trial["ledger"].account("a@1").left == pytest.approx(1 - 5 / 16, rel=1e-6)
+
+
+def test_a_search_asks_each_account_only_for_what_its_own_fits_charge(paid, tmp_path):
+    x, y, _ = table(1000)
+    books = [ny.Ledger(paid["ledger"]), ny.Ledger(tmp_path / "other.db")]
+    for book, name in ((books[0], "b@1"), (books[1], "a@1")):
+        create(book, cap="3/8", name=name)
+    books[0].allocate("a@1", "team", cap="3/8")
+    payers = [{}, {"dataset": "b@1"}, {"ledger": books[1]}, {"account": "team"}]
+    parts = [StandardScaler(bounds=(-1, 1), **paid | terms) for terms in payers]
+    model = pipeline.make_pipeline(*parts, Ridge(radius=9, bounds=(-1, 1), budget=AMPLE))
+    with pytest.warns(UserWarning, match="without noise or charge"):
+        GridSearchCV(model, {"ridge__alpha": [1, 2]}, cv=2).fit(x, y)
+    accounts = books[0].account("a@1", "team"), books[0].account("b@1"), books[1].account("a@1")
+    assert [float(each.left) for each in accounts] == pytest.approx([1 / 16] * 3, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["line", "logistic"])

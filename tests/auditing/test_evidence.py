@@ -391,11 +391,30 @@ def test_different_canaries_are_accepted(pair):
     assert ny.audit.one_run(canaries=pair, guesses=1, correct=1).canaries == 2
 
 
+class Odd:  # noqa: PLW1641 (it has no hash)
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
         (lambda a: a.scores([10**400], [0.0]), ValueError, "members has a number that is too"),
         (lambda a: a.scores([1], [0], threshold=np.array([1, 2])), TypeError, "threshold = "),
+        (
+            lambda a: a.one_run(canaries=[[Odd()], [Odd()]], guesses=1, correct=1),
+            TypeError,
+            "cannot be compared by ==",
+        ),
+        (lambda a: a.scores([1], [0], threshold="split"), ValueError, "needs 2 scores"),
+        (
+            lambda a: a.lira([1], np.full((4, 1), np.nan), np.array([[1], [1], [0], [0]], bool)),
+            ValueError,
+            "shadows has a score that is not finite",
+        ),
+        (lambda a: a.likelihood_ratio([2], [0, 1], [0, 1]), ValueError, "must be from 0 to 1"),
+        (lambda a: a.likelihood_ratio([0], [0, 1], [0, 1]), ValueError, "that both distributions"),
+        (lambda a: a.likelihood_ratio([0], [0.5, 0.5], [1]), ValueError, "have 2 and 1 outcomes"),
         (
             lambda a: a.lira([1e200], np.ones((4, 1)), np.array([[1], [1], [0], [0]], bool)),
             ValueError,

@@ -124,7 +124,8 @@ WITH = "--ledger ledger.db --out out"
 SPLIT = "plan split mixed.toml --out"
 REFUSED = {
     "account 'Gaussian(sigma=-1)'": "sigma = -1",
-    "account '__import__(1)'": "is not allowed here", "account 'Gaussian(1) +'": "cannot be read",
+    "account '__import__(1)'": "is not allowed here",
+    "account 'Gaussian(1) +'": "cannot be read",
     "account 'Gaussian(1)' --delta 2": "delta = 2",
     "calibrate 'Gaussian(x)' --power 0.1": "given: --power",
     "calibrate 'Gaussian(x)' --gdp 1 --delta 1e-6": "given: --delta, --gdp",
@@ -160,6 +161,9 @@ REFUSED = {
     "plan init people.csv --out new.toml --id who": "--id 'who': the file has 0 columns of that",
     "plan init people.csv --out new.toml --delimiter x": "delimiter = 'x'",
     "plan init people.csv --out new.toml --protects ' '": "--protects",
+    "plan init people.csv --out new.toml --neighboring any": "must be 'replace-one' or",
+    "plan from-sql plan.toml 'SELECT 1' --out new.toml --clip 9": "must be COLUMN=LOW,HIGH",
+    "verify plan.toml --checkpoint kept": "add --ledger",
     "plan init none.csv --out new.toml": "No such file",
     "plan init broken.parquet --out new.toml": "not a Parquet file",
     "plan init latin.csv --out new.toml": "give --encoding",
@@ -180,6 +184,12 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, command, monk
     assert REFUSED[command] in failure["error"]
     assert files() == before
     assert not entries_of(folder)
+
+
+def test_the_explorer_refuses_a_checkpoint_without_its_ledger_and_a_port_that_is_none(folder):
+    for option, said in (("--checkpoint", "add --ledger"), ("--port", "from 0 (any free one)")):
+        done = neyman("explore", "plan.toml", option, "70000", cwd=folder, check=2)
+        assert said in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(("command", "said"), [
@@ -378,6 +388,8 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
     for bad in ("().__class__", "lambda: 1", "Gaussian(**{})", "Gaussian", "1", "x", "(" * 5000):
         with pytest.raises(ValueError, match="mechanism"):
             mechanism_from(bad)
+    with pytest.raises(ValueError, match="is nested too deeply"):
+        mechanism_from("-" * 1200 + "1")
 
 
 @pytest.mark.parametrize(("text", "mechanism"), [

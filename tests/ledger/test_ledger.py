@@ -47,6 +47,8 @@ def test_a_cap_that_protects_nobody_is_refused_by_name(ledger: Ledger, name: str
     caps = {"cap": 1, "delta_cap": 0} | {name: amount}
     with pytest.raises(ValueError, match=f"^{name} = {amount} must be"):
         ledger.create("open@1", **caps, **UNIT)
+    with pytest.raises(ValueError, match="cap has more than 1200 digits"):
+        ledger.create("open@1", cap=Fraction(7**1500, 7**1500 + 1), **UNIT)
     assert "open@1" not in ledger.datasets()
 
 

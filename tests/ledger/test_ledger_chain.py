@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from attacks import SIZE
 from ledger_entries import NAME, UNIT, confirmed, reserve
 from neyman import Ledger
+from neyman.ledger import UNIT as ONE
 from neyman.ledger import Checkpoint, LedgerError
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
@@ -404,6 +405,29 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, t
     forged = Ledger(tmp_path / "ledger.db")
     assert forged.verify().ok
     assert not forged.verify(selection).ok
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"charge": "-1/1"}, "gives back what was spent"), ({"units": 7}, "counts its charge as 7"),
+    ({"charge": "9/1", "units": 9 * ONE}, f"spends more of {NAME} than its cap"),
+    ({"part": "n"}, f"spends of {NAME}, which has no part 'n'"),
+    ({"number": 5}, "events are missing"),
+    ({"kind": "ledger"}, "of the kind 'ledger', which no ledger writes"),
+    ({}, "is not written as events are"),
+])  # fmt: skip
+def test_an_event_that_no_ledger_writes_is_found_though_its_hash_fits(tmp_path, change, said):
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.create(NAME, cap=1, **UNIT)
+        reserve(ledger, 1)
+    connection, triggers = naked(tmp_path / "ledger.db")
+    ((number, line),) = connection.execute("SELECT max(number), line FROM event").fetchall()
+    form = (",", ":") if change else (", ", ": ")
+    text = json.dumps(json.loads(str(line)) | change, sort_keys=True, separators=form)
+    row = (text, hashlib.sha256(text.encode()).hexdigest(), number)
+    connection.execute("UPDATE event SET line = ?, hash = ? WHERE number = ?", row)
+    clothe(connection, triggers)
+    problems = Ledger(tmp_path / "ledger.db").verify().problems
+    assert any(said in problem for problem in problems), problems
 
 
 def test_changed_files_are_not_handed_out(ledger_file: Path, tmp_path: Path):

@@ -187,6 +187,12 @@ def test_the_name_that_a_killed_creation_left_is_taken_away(ledger: Ledger, tmp_
 # Connections
 
 
+def test_a_version_of_sqlite_that_loses_writes_is_refused(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
+    with pytest.raises(LedgerError, match="can lose a committed write"):
+        Ledger(tmp_path / "ledger.db").create("d@1", cap=1, **UNIT)
+
+
 def test_another_file_in_its_place_is_opened_anew(ledger: Ledger, tmp_path: Path):
     reserve(ledger, 1)
     os.rename(tmp_path / "ledger.db", tmp_path / "moved.db")

@@ -6,23 +6,20 @@ made durable, and compares it with what the files and folders hold.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import neyman as ny
-from neyman import Release
-from neyman.analysis.training.checkpoint import CHECKPOINT, State, save
-from neyman.ledger import Checkpoint
-from neyman.ledger.chain import write_checkpoint
+from neyman.ledger import ChargedError
 from neyman.publishing import create_key
-from neyman.publishing.release.folder import staging, sweep
 from neyman.storage import make_folder, replace_file
+from plans import SMALL, release
 
 Content = bytes | dict[str, int] | None
 
@@ -113,47 +110,32 @@ def new_folders(root: Path) -> None:
 
 
 def checkpoint_written(root: Path) -> None:
+    ledger = ledger_created(root)
     (root / ".check.new").write_bytes(b"left by a killed writer")
-    for events in (1, 2):
-        write_checkpoint(root / "check", Checkpoint("0" * 32, events, str(events) * 64))
-
-
-def training_saved(root: Path) -> None:
-    save(root, State("key", 1, 0, 1, 0), np.ones(3))
-    assert (root / CHECKPOINT).exists()
+    ledger.keep_checkpoint(root / "check")
+    ledger.allocate("d@1", "team", cap=1)
+    ledger.keep_checkpoint(root / "check")
 
 
 def key_created(root: Path) -> None:
     create_key(root / "custodian")
 
 
-def release_published(root: Path) -> None:
-    with staging(root / "a" / "b" / "release") as stage:
-        stage.write("receipt.json", b"{}")
-        stage.write("tables/all.csv", b"1")
-        with stage.writing("tables/more/deep.csv") as file:
-            file.write(b"2")
-        stage.publish()
+def ledger_created(root: Path) -> ny.Ledger:
+    ledger = ny.Ledger(root / "ledger.db")
+    ledger.create("d@1", protects="person", neighboring="replace-one", cap=1)
+    return ledger
+
+
+def release_published(root: Path, *folders: str) -> None:
+    plan, data = ny.Plan.from_dict(SMALL | {"dataset": "d@1"}), pa.table({"race": ["white"]})
+    ledger = ledger_created(root)
+    for folder in folders or ["a/b/release"]:
+        release(plan, {"people": data}, ledger, root / folder)
 
 
 def release_copied(root: Path) -> None:
-    with staging(root / "release") as stage:
-        stage.write("receipt.json", b"{}")
-        stage.replace(Earlier())
-        stage.publish()
-
-
-class Earlier:
-    def __iter__(self):
-        return iter(("receipt.json", "tables/all.csv"))
-
-    def chunks(self, path: str):
-        yield from (path.encode(), b"\n")
-
-
-def ledger_created(root: Path) -> None:
-    ledger = ny.Ledger(root / "ledger.db")
-    ledger.create("d@1", protects="person", neighboring="add-remove", cap=1)
+    release_published(root, "release", "copy")
 
 
 def ledger_moved(root: Path) -> None:
@@ -162,12 +144,12 @@ def ledger_moved(root: Path) -> None:
     ny.Ledger(root / "moved.db").confirm_location("moved")
 
 
-def trained(root: Path) -> None:
+def trained(root: Path, rows: int = 20) -> None:
     ledger = ny.Ledger(root / "ledger.db")
     terms = {"currency": "renyi:8", "cap": 1000}
     ledger.create("toy@1", protects="person", neighboring="add-remove", **terms)
     ny.train(
-        lambda parameters, rows: parameters - np.ones((len(rows), 2)),
+        lambda parameters, batch: parameters - np.ones((min(len(batch), rows), 2)),
         start=np.zeros(2),
         rows=20,
         mechanism=ny.DPSGD(20, 5, 2, 2),
@@ -179,9 +161,15 @@ def trained(root: Path) -> None:
     )
 
 
+def training_stopped(root: Path) -> None:
+    with pytest.raises(ChargedError):
+        trained(root, rows=0)
+    assert any((root / "a" / "out").iterdir())
+
+
 @pytest.mark.parametrize(("work", "renames"), [
-    (replaced, 1), (new_folders, 0), (checkpoint_written, 2), (training_saved, 1),
-    (key_created, 0), (release_published, 1), (release_copied, 1), (ledger_created, 1),
+    (replaced, 1), (new_folders, 0), (checkpoint_written, 3), (training_stopped, 2),
+    (key_created, 0), (release_published, 2), (release_copied, 3), (ledger_created, 1),
     (ledger_moved, 2), (trained, 4),
 ])  # fmt: skip
 def test_content_is_durable_before_its_name_and_the_name_at_the_end(work, renames, disk):
@@ -191,41 +179,3 @@ def test_content_is_durable_before_its_name_and_the_name_at_the_end(work, rename
     assert len(os.listdir("/dev/fd")) <= handles
     assert disk.renames >= renames
     assert disk.syncs > 0
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
-def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words(tmp_path):
-    import fcntl
-
-    handle = os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with (
-            pytest.raises(ValueError, match=r"locked the folder above it for 0.1 s"),
-            staging(tmp_path / "out", wait=0.1),
-        ):
-            pass
-        assert not (tmp_path / "out").exists()
-        sweep(tmp_path / "out")  # what cannot be swept now is left for later
-    finally:
-        os.close(handle)
-
-
-def test_files_appear_together_and_a_second_set_takes_the_place_of_the_first(tmp_path):
-    out = tmp_path / "out"
-    with staging(out) as stage:
-        stage.write("tables/a.csv", b"1")
-        with stage.writing("b") as file:
-            file.write(b"2")
-            file.write(b"3")
-        assert file.hexdigest() == hashlib.sha256(b"23").hexdigest()
-        assert not out.exists()
-        first = Release(stage.folder, {}).files
-        assert dict(first) == {"tables/a.csv": b"1", "b": b"23"}
-        with pytest.raises(FileExistsError):
-            stage.write("b", b"4")
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other" / "c").write_bytes(b"5")
-        stage.replace(Release(tmp_path / "other", {}).files)
-        stage.publish()
-    assert dict(Release(out, {}).files) == {"c": b"5"}

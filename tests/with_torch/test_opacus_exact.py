@@ -357,7 +357,6 @@ def test_the_receipt_states_what_follows_from_the_steps_and_what_is_assumed():
 
 
 DELTA = 1e-5
-RATE_OF_TORCH = 1677722 / 2**24  # the rate 0.1 as torch draws it, in 24 bits
 POINTS = torch.randn(200, 4)
 LABELS = (POINTS[:, 0] > 0).long()
 

@@ -29,6 +29,7 @@ from neyman.accounting.semantics.axioms import post_processing as post_processin
 from neyman.accounting.semantics.bayes import membership_success as membership_success
 from neyman.accounting.semantics.bayes import posterior_chance as posterior_chance
 from neyman.accounting.semantics.bayes import posterior_ratios as posterior_ratios
+from neyman.accounting.semantics.best_test import experiment as experiment
 from neyman.accounting.semantics.budget import AtMost as AtMost
 from neyman.accounting.semantics.budget import PlanBudget as PlanBudget
 from neyman.accounting.semantics.budget import Zcdp as Zcdp

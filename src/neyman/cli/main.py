@@ -555,6 +555,7 @@ def main() -> None:
         code = end.code
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # a failed print was already reported
+            # same: stream.flush() -> None: Commands flush what they print, as Typer and Rich do.
             stream.flush()
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(code if isinstance(code, int) else 1 if code else 0)

@@ -124,6 +124,7 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
     terms = now.terms
     relation, _, totals = terms.relation.partition(KEEPING)
     if relation not in NEIGHBORING:
+        # Guards against a relation that no version wrote.
         raise Damage(f"{dataset} is registered for the relation {relation[:40]!r}")
     return Account(
         dataset=dataset,

@@ -108,6 +108,7 @@ def hashes(event: Mapping[str, Any]) -> dict[str, str]:
     """Return the hash of each file by its path, from the event that published them."""
     files = typed_field(event, "files", dict)
     if not _are_texts(files.values()):
+        # Guards against a hash that was replaced by a number.
         raise Damage("an event has a file whose hash is not a text")
     return files
 

@@ -131,6 +131,7 @@ class CustomNoise(Mechanism):
         """
         rho = max((c.rho for c in self.losses()), default=0.0)
         if any(c.infinite for c in self.losses()) or not rho < math.inf:
+            # Guards against laws whose tails have no moments.
             raise ValueError(
                 f"{self!r} has no proven zCDP parameter; use its curve, or override rho()"
             )

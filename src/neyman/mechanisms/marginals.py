@@ -340,6 +340,7 @@ def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Pa
 
 def _check_parts(parts: Mapping[Part, Fraction], neighboring: Neighboring) -> None:
     if len(parts) > LIMITS.parts:
+        # Guards against seconds of work for a list so long.
         raise ValueError(f"noise has {len(parts)} parts; at most {LIMITS.parts} are possible")
     if not any(parts):
         raise ValueError("noise must have a part with an attribute")

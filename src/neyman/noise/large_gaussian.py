@@ -98,6 +98,7 @@ class Strips:
         self.most = Fraction(low, LIMITS.count_parts)
         # The tail proposal has ratio r, and requires C w(T) <= 2^b n (1 - r).
         if self.tail_most > FIXED_POINT_ONE:
+            # Guards against our own search for strips.
             raise ArithmeticError(f"no strips for sigma_squared = {sigma_squared}")
         sure: list[int] = []
         starts: list[int] = []

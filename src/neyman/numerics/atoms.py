@@ -71,6 +71,7 @@ class Atoms:
         """Return the same measure on a finer lattice, whose ``step`` must divide ``self.step``."""
         ratio = self.step / step
         if ratio.denominator != 1:
+            # Guards against our own choice of a finer step.
             raise ValueError(f"step = {step} does not divide {self.step}")
         stride = int(ratio)
         if stride == 1:

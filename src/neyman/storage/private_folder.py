@@ -82,6 +82,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
         if folder is not None:
             break
     else:
+        # Guards against processes that remove new folders.
         raise OSError(0, "other processes remove each new folder")
     try:
         handle = os.open(folder.path / _MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman import best_test
-from neyman.accounting.semantics.best_test import experiment
+from neyman.accounting import experiment
 
 LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
 

@@ -364,13 +364,15 @@ def test_a_gradient_gets_one_row_per_call_unless_more_are_asked_for(tmp_path):
         ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "sigma of one relation is not the sigma"),
         ({"mechanism": ny.DPSGD(60, 12, 4, 2, "shuffled"), "rows": 59}, "rows = 59 must be n = 60"),
         ({"clip": 0}, "clip = 0 must be above 0"),
-        ({"mechanism": ny.DPSGD(60, 12, 1e12, 2)}, "sigma_squared"),
+        ({"mechanism": ny.DPSGD(60, 12, 1e12, 2)}, "take a coarser grid"),
         ({"mechanism": ny.DPSGD(60, 12, 4, 2, records_per_user=2)}, "user_sampling='users'"),
         ({"grid": 3}, "grid = 3 must be between 16"),
         ({"grid": 1 << 30}, "must be between"),
         ({"step_size": [0.1]}, "step_size has 1 numbers; the run has 10 steps"),
         ({"step_size": -1}, "step_size = -1 must be above 0"),
         ({"start": [np.nan]}, "start must be finite"),
+        ({"start": []}, "start has 0 numbers"),
+        ({"mechanism": ny.DPSGD(60, 1, 4, 10**6)}, "60000000 steps; at most 1e"),
         ({"rows": -1}, "rows = -1"),
         ({"name": ""}, "name = ''"),
         ({"piece": 0}, "piece = 0"),
@@ -380,6 +382,17 @@ def test_bad_arguments_are_refused_before_any_charge(tmp_path, change, match):
     ledger = books(tmp_path)
     with pytest.raises((TypeError, ValueError), match=match):
         call(tmp_path, ledger, **change)
+    assert ledger.account("toy@1").entries == 0
+
+
+def test_a_machine_that_draws_no_noise_is_refused_before_any_charge(tmp_path, monkeypatch):
+    def without_keys(size, real=os.urandom):
+        return real(0 if size == 32 else size)
+
+    ledger = books(tmp_path)
+    monkeypatch.setattr(os, "urandom", without_keys)
+    with pytest.raises(ValueError, match="key"):
+        call(tmp_path, ledger)
     assert ledger.account("toy@1").entries == 0
 
 
@@ -596,8 +609,9 @@ def test_checkpoints_of_other_terms_other_ledgers_or_with_damage_are_refused(tmp
     ledger = books(tmp_path)
     with pytest.raises(Stop):
         call(tmp_path, ledger, function=stop)
-    with pytest.raises(CheckpointError, match="a run of other terms"):
-        call(tmp_path, ledger, clip=2)
+    for change in ({"clip": 2}, {"start": np.zeros(4)}):
+        with pytest.raises(CheckpointError, match="a run of other terms"):
+            call(tmp_path, ledger, **change)
     other = ny.throwaway(5, currency="renyi:8")
     other.register("toy@1", protects="person", neighboring="add-remove", rows=1)
     with pytest.raises(Exception, match=r"(?i)no entry|entry 1"):

@@ -159,6 +159,10 @@ def at(server, table="hospital.people", **given):
     return url.replace("/postgres?", "/clinic?")
 
 
+def as_owner(server):
+    return psycopg.connect(at(server, user="neyman").partition("&table=")[0], autocommit=True)
+
+
 def in_duckdb(folder):
     path = folder / "people.duckdb"
     with duckdb.connect(str(path)) as connection:
@@ -240,8 +244,7 @@ def test_expressions_on_a_server_give_what_plain_python_gives(server):
     texts = [row for row in rows if "\0" not in f"{row['s']}{row['k']}"]  # no text of a server
     typed = TYPED.to_pylist()
     kinds = {"n": "bigint", "m": "float8", "s": "text", "b": "boolean", "d": "date", "k": "text"}
-    owner = at(server, user="neyman")
-    with psycopg.connect(owner.partition("&table=")[0], autocommit=True) as connection:
+    with as_owner(server) as connection:
         for name, own, each in (("texts", {}, texts), ("typed", kinds, typed)):
             columns = ", ".join(f"{n} {own.get(n, 'text')}" for n in kinds)
             connection.execute(f"CREATE TABLE hospital.{name} ({columns})")
@@ -263,14 +266,13 @@ def test_expressions_on_a_server_give_what_plain_python_gives(server):
 
 def test_timestamps_on_a_server_have_the_days_and_hours_of_python(server):
     seconds = [s for s in SECONDS if s is not None and FIRST + 10**5 < s < LAST - 10**5]
-    owner = at(server, user="neyman").partition("&table=")[0]
     for name, kind, zone in (
         ("local", "timestamp", None),
         ("instants", "timestamptz", "Asia/Gaza"),
         ("written", "text", "Asia/Gaza"),
     ):
         table = timed("us", zone and "UTC", seconds)
-        with psycopg.connect(owner, autocommit=True) as connection:
+        with as_owner(server) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(f"CREATE TABLE hospital.{name} (n int, d {kind}, k text)")
             given = written(table).to_pylist() if name == "written" else in_python(table)
@@ -292,8 +294,7 @@ def test_texts_on_a_server_have_the_case_and_the_form_that_python_gives(server):
     characters = [c for c in POINTS[:0x2100] if c.strip() or c in " \u00a0\u2003"]
     table = texts_of(characters)
     given_rows = [row for row in table.to_pylist() if "\0" not in (row["s"] or "")]
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("CREATE TABLE hospital.words (s text, k text)")
         rows = [(row["s"], row["k"]) for row in given_rows]
         connection.cursor().executemany("INSERT INTO hospital.words VALUES (%s, %s)", rows)
@@ -423,8 +424,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_pa
 
 
 def test_a_type_that_changed_is_refused_and_cannot_change_during_a_run(server, ledger, tmp_path):
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("CREATE TABLE hospital.visits (s text)")
         url = at(server, "hospital.visits", user="neyman")
         ny.check_data(small(), url)
@@ -445,8 +445,7 @@ def test_a_type_that_changed_is_refused_and_cannot_change_during_a_run(server, l
 
 
 def test_all_queries_of_a_run_see_the_same_rows(server):
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("CREATE TABLE hospital.beds (s text)")
         connection.execute("INSERT INTO hospital.beds VALUES ('a')")
         source = as_source(at(server, "hospital.beds", user="neyman"))
@@ -463,15 +462,14 @@ def test_all_queries_of_a_run_see_the_same_rows(server):
     (None, "connection to the database was lost"),
 ])  # fmt: skip
 def test_a_database_that_is_gone_in_a_query_leaves_the_charge(end, words, server, ledger, tmp_path):
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute(
             "CREATE OR REPLACE VIEW hospital.slow AS SELECT p.* FROM hospital.patients p,"
             " LATERAL (SELECT pg_sleep(.05) WHERE p.s IS DISTINCT FROM 'none') q"
         )
 
     def attack():
-        with psycopg.connect(owner, autocommit=True) as connection:
+        with as_owner(server) as connection:
             for _ in range(600):
                 sleeping = connection.execute(
                     "SELECT pid FROM pg_stat_activity WHERE application_name = 'neyman'"
@@ -561,10 +559,9 @@ def test_a_column_of_any_type_may_stand_unused_in_a_duckdb_file(kind, tmp_path):
 
 
 def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, tmp_path):
-    owner = at(server, user="neyman").partition("&table=")[0]
     plan = ny.Plan.from_dict(JOINED)
     pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("CREATE TABLE hospital.events (person text, kind text)")
         connection.execute("CREATE TABLE hospital.persons (id text, sex text, born numeric)")
         for name, rows in (("events", EVENTS), ("persons", PEOPLE)):
@@ -578,7 +575,7 @@ def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, t
     assert joined_counts(plan, str(tmp_path / "events.parquet"), people) == right
     with pytest.raises(DataError, match="on another engine"):
         joined_counts(plan, events, pa.table(PEOPLE))
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("GRANT SELECT ON hospital.persons TO reader")
     with pytest.raises(DataError, match="several PostgreSQL connections"):
         joined_counts(plan, events, at(server, "hospital.persons"))
@@ -618,8 +615,7 @@ def test_rows_that_a_policy_hides_are_refused_and_not_left_out(server, ledger, t
 
 
 def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("ALTER ROLE reader SET search_path = hospital")
         connection.execute("CREATE VIEW public.people AS SELECT 'A' AS s")
         connection.execute("GRANT USAGE ON SCHEMA public TO reader")
@@ -632,7 +628,7 @@ def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
             small(), {"people": url}, ledger, tmp_path / "out", progress=lambda *s: stages.append(s)
         )
     finally:
-        with psycopg.connect(owner, autocommit=True) as connection:
+        with as_owner(server) as connection:
             connection.execute("ALTER ROLE reader RESET search_path")
             connection.execute("DROP VIEW public.people")
             connection.execute("REVOKE USAGE ON SCHEMA public FROM reader")
@@ -640,8 +636,7 @@ def test_a_run_says_which_table_of_a_server_it_reads(server, ledger, tmp_path):
 
 
 def test_the_name_that_an_error_proposes_works_in_a_url(server):
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("""CREATE VIEW hospital."a & b+c%20" AS SELECT 'A' AS s""")
         connection.execute("""GRANT SELECT ON hospital."a & b+c%20" TO reader""")
         try:
@@ -683,8 +678,7 @@ GRANT SELECT ON trap.admitted TO reader
 @pytest.fixture
 def trap(server):
     """A schema whose types, functions, and operators raise when they run."""
-    owner = at(server, user="neyman").partition("&table=")[0]
-    with psycopg.connect(owner, autocommit=True) as connection:
+    with as_owner(server) as connection:
         connection.execute("SET lock_timeout = '5s'")
         for statement in CODE.split(";\n"):
             connection.execute(statement)

@@ -29,7 +29,6 @@ QUERIES = [
     {"name": "rows", "measure": "count"},
 ]
 COLUMNS = {"x": {"integer": True}, "y": {"decimals": 1}, "g": {"keys": ["a", "b"]}}
-SUMMED = [query["name"] for query in QUERIES if query["name"] != "rows"]
 
 
 def a_plan(queries=QUERIES, columns=COLUMNS, neighboring="replace-one", **unit):

@@ -791,6 +791,13 @@ REFUSED = {
     "hour(s) > 1": "hour takes a column of the data", "lower(n) == 'x'": "lower takes a text",
     "n > 1j": "is not a number", "s == b'x'": "is not a number, text",
     "(n := 3) > 1": "is not in the language", "[b for b in [1]] == 1": "is not in the language",
+    "n > 1e9999999999999999999": "is not a decimal number", "n > 1e99999999999": "within +-2^53",
+    "n is 3": "only None may follow 'is'", "(None if b else None) == 1": "is None in each case",
+    "~b": "is not in the language", "n * 0.000001 * 0.00001 > 1": "have more than 9 decimals",
+    "clip(n, *n) > 1": "in order, without names",
+    "clip(n, n, 3) > 1": "the ends of a clip", "clip(n, 0.5, 3) > 1": "may have 0 decimals",
+    "starts(s, s)": "starts takes a text", "period(n, 'month') == 'a'": "period takes a date",
+    "period(d, 'week') == 'a'": "one of day, month", "date(s) > d": "date takes one text",
     "n\x00 > 1": "has a control character", "x" * 2001: "has 2001 characters",
 }  # fmt: skip
 

@@ -120,6 +120,15 @@ def test_counties_of_one_name_in_two_states_are_two_places(folder):
     assert list(hierarchy.parents("county", "state")) == [0, 0, 1]
 
 
+def test_a_query_or_hierarchy_that_is_not_there_is_refused():
+    kind = {"levels": ["kind"], "keys": [["x"], ["y"]]}
+    plan = Plan.from_dict(WIDE | {"hierarchy": {**WIDE["hierarchy"], "kind": kind}})
+    with pytest.raises(KeyError, match="no query 'rase'"):
+        plan.query("rase")
+    with pytest.raises(ValueError, match="take one from 'hierarchies'"):
+        _ = plan.hierarchy
+
+
 def test_the_canonical_plan_is_json_and_the_same_plan_again(folder):
     plans = Plan.load(folder / "plan.toml"), Plan.from_dict(WIDE)
     for plan in plans:
@@ -271,6 +280,8 @@ BAD = [
     ("unit.neighboring", "replace-on", ["unit.neighboring = 'replace-on'", "'replace-one'?"]),
     ("unit.neighbouring", "x", ["unit.neighbouring", "did you mean 'neighboring'?"]),
     ("unit.protects", ..., ["unit.protects is missing"]),
+    ("unit.protects", " ", ["unit.protects = ' '", "must not be blank"]),
+    ("hierarchy.job", {"levels": ["job"], "keys": []}, ["keys lists no place"]),
     ("unit.rows", 0, ["unit.rows = 0", "1 to 1000"]),
     ("unit.rows", 1001, ["unit.rows = 1001", "1 to 1000"]),
     ("unit.rows", True, ["unit.rows = true"]),

@@ -10,9 +10,17 @@ import pytest
 from mixed_plan import MIXED
 from neyman.noise import discrete_gaussian
 from neyman.publishing import Plan, errors, guarantee_at, scale_for, table_named
+from plans import SMALL, TOTALS
 from seeded import Seeded
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))
+COUNT = {"name": "total", "measure": "count", "at": ["nation", "county"], "public": {"nation": 4}}
+NATION = {"name": "nation total", "measure": "count", "at": ["nation"], "share": "1/2"}
+PUBLIC = Plan.from_dict(TOTALS | {"query": [COUNT | {"share": "1/2"}, NATION]})
+SUM = {"name": "pay", "measure": "sum", "column": "pay", "clip": "discover", "share": 1}
+SEARCHED = Plan.from_dict(
+    SMALL | {"columns": {"pay": {"integer": True}}, "query": [SUM], "noise": "rounded-gaussian"}
+)
 NOISE = {(e.query, e.level, e.measure): s for e, s in PLAN.calibrated()}
 ERRORS = {error.name: error for error in errors(PLAN)}
 
@@ -119,15 +127,20 @@ def test_tables_are_named_as_one_says_them():
         table_named(PLAN, "total")
     with pytest.raises(TypeError, match="must be a text"):
         table_named(PLAN, 5)
+    with pytest.raises(ValueError, match=r"several tables, total\.nation and nation total\.nation"):
+        table_named(PUBLIC, "nation total")
 
 
-@pytest.mark.parametrize(("table", "error", "more", "words"), [
-    ("mean age", 1, {}, "how many rows"),
-    ("ages", 1, {}, "how many rows"),
-    ("race", 0, {}, "above 0"),
-    ("race", 1e30, {}, "give a smaller one"),
-    ("race", 1, {"interval": True, "consistent": True}, "not the half width"),
+@pytest.mark.parametrize(("plan", "table", "error", "more", "words"), [
+    (PLAN, "mean age", 1, {}, "how many rows"),
+    (PLAN, "ages", 1, {}, "how many rows"),
+    (PLAN, "race", 0, {}, "above 0"),
+    (PLAN, "race", 1e30, {}, "give a smaller one"),
+    (PLAN, "race", 1, {"interval": True, "consistent": True}, "not the half width"),
+    (PUBLIC, "total.nation", 1, {}, "is declared and has no error"),
+    (PUBLIC, "total.county", 1, {"consistent": True}, "is not made consistent"),
+    (SEARCHED, "pay", 1, {}, "a noisy histogram leads to"),
 ])  # fmt: skip
-def test_errors_that_cannot_be_wanted_are_refused(table, error, more, words):
+def test_errors_that_cannot_be_wanted_are_refused(plan, table, error, more, words):
     with pytest.raises(ValueError, match=words):
-        scale_for(PLAN, table, error, **more)
+        scale_for(plan, table, error, **more)

@@ -56,9 +56,6 @@ def test_apart_shares_go_with_the_root_of_the_weight(weights):
     assert split.gap < 1e-4
 
 
-CUBE = {("race",): (3, 1), ("sex",): (1, 2), ("race", "sex"): (3, 2), (): (1, 1)}
-
-
 def dense(shares, tables, weights):
     """The weighed mean variances after least squares of tables of a 3 x 2 table, by matrices."""
     matrices = []

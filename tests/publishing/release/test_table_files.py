@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import os
 import re
 import unicodedata
 from dataclasses import replace
@@ -18,6 +19,7 @@ from neyman import Ledger, Release
 from neyman.display import page
 from neyman.publishing import Plan, csv_form, forms, listing, parts, verify
 from neyman.publishing.release import table_files
+from neyman.publishing.release.folder import staging, sweep
 from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
@@ -203,3 +205,41 @@ def test_a_receipt_cannot_lead_out_of_its_folder(place):
         (place / "out" / "receipt.json").write_text(json.dumps(content))
         with pytest.raises(ValueError, match="outside"):
             Release.load(place / "out")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words(tmp_path):
+    import fcntl
+
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with (
+            pytest.raises(ValueError, match=r"locked the folder above it for 0.1 s"),
+            staging(tmp_path / "out", wait=0.1),
+        ):
+            pass
+        assert not (tmp_path / "out").exists()
+        sweep(tmp_path / "out")  # what cannot be swept now is left for later
+    finally:
+        os.close(handle)
+
+
+def test_files_appear_together_and_a_second_set_takes_the_place_of_the_first(tmp_path):
+    out = tmp_path / "out"
+    with staging(out) as stage:
+        stage.write("tables/a.csv", b"1")
+        with stage.writing("b") as file:
+            file.write(b"2")
+            file.write(b"3")
+        assert file.hexdigest() == hashlib.sha256(b"23").hexdigest()
+        assert not out.exists()
+        first = Release(stage.folder, {}).files
+        assert dict(first) == {"tables/a.csv": b"1", "b": b"23"}
+        with pytest.raises(FileExistsError):
+            stage.write("b", b"4")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "c").write_bytes(b"5")
+        stage.replace(Release(tmp_path / "other", {}).files)
+        stage.publish()
+    assert dict(Release(out, {}).files) == {"c": b"5"}

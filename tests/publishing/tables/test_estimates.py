@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from mixed_plan import MIXED
 from neyman.accounting import charge
-from neyman.noise import discrete_gaussian
+from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
 from neyman.publishing import (
     MEASURES,
     Plan,
@@ -34,6 +34,7 @@ from neyman.publishing import (
 from neyman.publishing.plan.measurement import failure
 from neyman.publishing.plan.query import range_of
 from neyman.publishing.tables.estimates import (
+    _rounded_margin,
     estimate,
     mean,
     quantiles,
@@ -62,16 +63,19 @@ def mass(sigma_squared, rounded=False):
 
 @pytest.mark.parametrize(
     "sigma_squared",
-    [Fraction(x) for x in ("1/10", "1/9", "1/2", "1", "7/3", "40", "60", "900", "10000")],
+    [Fraction(x) for x in ("1/20", "1/10", "1/9", "1/2", "1", "7/3", "40", "60", "900", "10000")],
 )
-@pytest.mark.parametrize("coverage", [0.9, 0.95])
-def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage):
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage, rounded):
     """By the mass function, and the standard error is its standard deviation."""
-    k, p = mass(sigma_squared)
-    half = half_width(sigma_squared, coverage)
+    k, p = mass(sigma_squared, rounded)
+    half = half_width(sigma_squared, coverage, rounded=rounded)
     assert p[abs(k) <= half].sum() >= coverage > p[abs(k) < half].sum()
-    assert standard_error(sigma_squared) == pytest.approx(math.sqrt((p * k * k).sum()), rel=1e-9)
-    assert (half_width(Fraction(0)), standard_error(Fraction(0))) == (0, 0.0)
+    error = standard_error(sigma_squared, rounded=rounded)
+    assert error == pytest.approx(math.sqrt((p * k * k).sum()), rel=1e-9)
+    assert half_width(Fraction(0), rounded=rounded) == 0
+    assert standard_error(Fraction(0), rounded=rounded) == 0
 
 
 def test_fixed_point_values_are_told_exactly():
@@ -176,6 +180,61 @@ def test_intervals_of_means_and_variances_cover(data, noise):
     assert covered(root, statistics.pstdev(values))
     assert np.all((root.lower >= 0) & (root.lower <= root.value + 1e-6))
     assert np.all((root.value <= root.upper + 1e-6) & (root.upper <= (high - low) / 2))
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+def test_a_half_width_of_large_rounded_noise_is_the_least_that_covers(coverage):
+    sigma = mp.sqrt(10**15)
+    half = half_width(Fraction(10**15), coverage, rounded=True)
+    with mp.workdps(30):
+        assert mp.erf((half + 0.5) / sigma / mp.sqrt(2)) >= coverage
+        assert mp.erf((half - 0.5) / sigma / mp.sqrt(2)) < coverage + mp.mpf(1e-8)
+
+
+@pytest.mark.parametrize(
+    "sigma_squared",
+    [Fraction(1, 10), Fraction(1), Fraction(399, 100), Fraction(4), Fraction(5), Fraction(50)],
+)
+@pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(1, 10), Fraction(99, 100), Fraction(1, 3)])
+def test_a_margin_of_sums_of_rounded_noise_is_exceeded_at_most_5_times_in_100(sigma_squared, q):
+    """W = (1 - q) A - q B, A and B sums of j and b terms, by exact convolution on a lattice."""
+    k, p = mass(sigma_squared, rounded=True)
+    keep = p > 1e-14
+    k, p = k[keep], p[keep]
+    n, a, b = q.denominator, q.denominator - q.numerator, q.numerator
+    for j, rest in [(1, 0), (0, 1), (1, 1), (3, 1), (2, 6), (8, 8)]:
+        total = np.ones(1)
+        reach = 0
+        for weight in [a] * j + [b] * rest:  # in units of 1 / n; signs do not matter
+            stretched = np.zeros((len(k) - 1) * weight + 1)
+            stretched[::weight] = p
+            total = np.convolve(total, stretched)
+            reach += weight * int(k[-1])
+        w = np.arange(-reach, reach + 1) / n
+        factor, size = float((a * a * j + b * b * rest) / n**2), float((a * j + b * rest) / n)
+        margin = _rounded_margin(np.array([factor]), np.array([size]), sigma_squared)[0]
+        assert total[w > margin + 1e-12].sum() <= 0.05 + 1e-9
+        normal = 1.645 * math.sqrt((sigma_squared + Fraction(1, 12)) * Fraction(factor))
+        assert margin <= 1.02 * normal + max(1, size / 2)
+
+
+@pytest.mark.parametrize("noise", [Fraction(1), Fraction(30)])
+def test_intervals_of_means_and_variances_cover_and_are_at_most_so_wide(noise):
+    draws = 40_000
+    bits, values = SecureBits(), np.array([3, 9, 9, 20, 20, 17] * 12)
+    counts = len(values) + rounded_gaussian(noise, draws, bits)
+    offsets = int((values - 10).sum()) + rounded_gaussian(noise * 100, draws, bits)
+    squares = int(((values - 10) ** 2).sum()) + rounded_gaussian(noise * 10**4, draws, bits)
+    parts = [(offsets, noise * 100), (squares, noise * 10**4), (counts, noise)]
+    estimate = mean((0, 20), parts[0], parts[2], rounded=True)
+    spread = variance((0, 20), *parts, rounded=True)
+    slack = 5 * math.sqrt(0.09 / draws)
+    assert (
+        np.mean((estimate.lower <= values.mean()) & (values.mean() <= estimate.upper)) > 0.9 - slack
+    )
+    assert np.mean((spread.lower <= values.var()) & (values.var() <= spread.upper)) > 0.9 - slack
+    for one, most in ((estimate, 1.3), (spread, 2.3)):
+        assert np.median(one.upper - one.lower) <= most * 3.29 * np.std(one.value)
 
 
 def test_a_standard_deviation_of_0_in_a_wide_clip_warns_of_nothing():

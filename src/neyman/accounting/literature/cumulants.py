@@ -85,6 +85,7 @@ def _moments(loss: Loss) -> _Moments:
     while not max(np.real(k(wide)), np.real(k(-wide))) < LIMITS.largest_k:
         wide /= 2
         if wide < 1e-300:
+            # Guards against a loss without exponential moments.
             raise ValueError(f"mechanism: {loss!r} has no exponential moments")
     r = wide / 4
     angles = (2 * np.arange(LIMITS.circle_points // 2) + 1) * math.pi / LIMITS.circle_points

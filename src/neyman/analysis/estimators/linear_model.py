@@ -309,6 +309,7 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: Regress
             share /= 2
             ahead, halfway = halfway, gradient_at(w + direction * (share / 2))
         w, gradient = w + direction * share, ahead
+    # Guards against a search that does not end.
     raise NotConverged(
         f"the search for the fit took more than {aim.steps} steps; report this as a defect"
     )

@@ -142,6 +142,7 @@ class Trained:
         """Return the mechanism that the receipt states."""
         mechanism = Mechanism.from_dict(self.receipt["terms"]["mechanism"])
         if not isinstance(mechanism, DPSGD):
+            # Guards against a receipt of another mechanism.
             raise CheckpointError("the receipt's mechanism is not a training run")
         return mechanism
 

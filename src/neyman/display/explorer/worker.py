@@ -102,6 +102,7 @@ class Worker:
                 self._end()
                 if self._unwanted:
                     raise Stopped from None
+                # Guards against a question that fills the memory.
                 raise ValueError("the answer needs more memory than this process may use") from None
         if not good:
             raise ValueError(said)
@@ -171,6 +172,7 @@ class Answering:
         try:
             self.opening: dict[str, Any] = self._worker.ask("opening", None, LIMITS.check_seconds)
         except TooSlow:
+            # Guards against a file that takes minutes to read.
             raise ValueError(f"{source!r} takes too long to open") from None
         except BaseException:
             self.close()

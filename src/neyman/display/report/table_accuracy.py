@@ -16,6 +16,7 @@ from neyman.extras import advice
 try:
     from pyarrow.parquet import ParquetFile
 except ModuleNotFoundError as missing:
+    # Guards against an install without the extra.
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 Table: TypeAlias = Any

@@ -184,6 +184,7 @@ class Connections:
                 return self._thread.session
             except _Starting as error:
                 if time.monotonic() >= deadline:
+                    # Guards against a server that starts for too long.
                     raise LedgerError(str(error)) from None
                 time.sleep(0.05)
 
@@ -238,6 +239,7 @@ class Connections:
     def _check_session(self, connection: psycopg.Connection[Any]) -> PostgresSession:
         where = self.address.shown
         if connection.info.server_version < _MIN_SERVER_VERSION:
+            # Guards against an old server.
             raise LedgerError(
                 f"{where} is PostgreSQL {connection.info.server_version // 10000}: a ledger needs"
                 f" {_MIN_SERVER_VERSION // 10000} or later"

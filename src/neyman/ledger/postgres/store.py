@@ -256,6 +256,7 @@ class PostgreSQL(Store):
                 self._connections.get().connection.execute(query, (old.pid, old.since)).fetchall()
             ):
                 if time.monotonic() >= deadline:
+                    # Guards against a session that a lost connection left.
                     raise LedgerError("the broken session is still at work on the server")
                 time.sleep(0.02)
 

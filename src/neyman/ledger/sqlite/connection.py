@@ -96,6 +96,7 @@ def make_durable(connection: apsw.Connection, path: Path) -> None:
             " upgrade apsw"
         )
     if connection.pragma("journal_mode", "wal") != "wal":
+        # Guards against a file system without shared memory.
         raise LedgerError(f"{path} cannot use a write-ahead log there: put it on a local disk")
     connection.pragma("synchronous", "full")
     connection.pragma("fullfsync", True)  # macOS: fsync alone does not reach the disk
@@ -154,4 +155,5 @@ def in_words(path: Path, wait: float) -> Generator[None]:
     except apsw.ConstraintError as error:
         raise LedgerError(f"{path} refuses the change: {error}") from error
     except apsw.Error as error:
+        # Guards against errors of SQLite that no rule names.
         raise LedgerError(f"{path}: SQLite answers {type(error).__name__}: {error}") from error

@@ -69,7 +69,7 @@ def look(path: Path) -> tuple[int, int]:
         status = os.stat(path)
     except FileNotFoundError:
         raise LedgerError(
-            f"there is no ledger at {path}: make one with `neyman ledger create`"
+            f"there is no ledger at {path}: make one with `neyman ledger create`, or Ledger.create"
         ) from None
     except OSError as error:
         raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
@@ -205,6 +205,7 @@ class Location:
         )
         folder, file = event.get("folder"), event.get("file")
         if not isinstance(folder, int) or not isinstance(file, int):
+            # Guards against a place that no version wrote.
             raise Damage("a location has no folder or no file")
         return cls(filesystem, folder, file, name, path)
 

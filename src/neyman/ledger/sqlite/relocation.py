@@ -114,6 +114,7 @@ def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Locat
     try:
         entries = sorted(os.scandir(path.parent), key=lambda entry: entry.name)
     except OSError as error:
+        # Guards against a folder that only some may list.
         raise LedgerError(f"{path.parent} cannot be listed: {error.strerror}") from error
     # The log of a link is beside the file that the link points to.
     files = {entry.name for entry in entries if not entry.is_symlink()}

@@ -151,6 +151,9 @@ def _deltas(
         near = near.clip(0, len(x) - 1)
         best = np.maximum((x[near] * s - y[near]).max(axis=0), 0.0)
         totals.append(float((best * q).sum()) * math.exp(epsilon + top))
+    # same: 1 + LIMITS -> 1 - LIMITS: Safe: s and y have this room, too, and winner() adds it again.
+    # same: * (1 -> / (1: As above.
+    # same: 1 + LIMITS.sum_error -> 1: As above.
     return np.array(totals) * (1 + LIMITS.sum_error)
 
 

@@ -183,6 +183,7 @@ class PlaceTree:
 def _variance(depth: int, variance: Floats | float, size: int) -> Floats:
     given = np.asarray(variance, dtype=np.float64)
     if given.shape not in ((), (size,)):
+        # Guards against our own callers.
         raise ValueError(
             f"variances[{depth}] has shape {given.shape}; give a number or {size} of them"
         )

@@ -337,6 +337,7 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
         key = (entry.query, entry.level, entry.measure)
         counted = entry.public is None and entry.cells is not None and entry.measure != "rank"
         if counted and (key not in tables or len(tables[key]) != entry.cells):
+            # Guards against our own tables.
             raise DataError(f"data of this form give no table {key}; please report this")
 
 

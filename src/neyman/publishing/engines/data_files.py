@@ -139,6 +139,7 @@ class _Search:
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:
+            # Guards against a folder that only some may list.
             raise DataError(
                 f"data = {self._path!r}: {folder!r} cannot be listed: {error.strerror}"
             ) from None

@@ -112,6 +112,7 @@ def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
         return connection.table("people")
     except Exception as error:
         close(connection)
+        # Guards against tables that DuckDB cannot hold.
         raise untaken(error, "DuckDB", data.schema) from None
 
 
@@ -148,6 +149,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
             except DataError:
                 raise
             except Exception as error:
+                # Guards against files that go while they are read.
                 raise _unreadable(file, error) from None
             if number == 0:
                 types, natives = kinds, native

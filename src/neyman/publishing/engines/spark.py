@@ -135,6 +135,7 @@ def _remote(address: str, memory: str | None) -> Any:
     if memory is not None:
         raise DataError("memory is for a Spark of this machine; leave it out for Spark Connect")
     if find_spec("grpc") is None:
+        # Guards against an install without gRPC.
         raise ImportError(
             "Spark Connect needs gRPC; pip install 'neyman[spark-connect]'", name="grpc"
         )
@@ -286,6 +287,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         frame.createOrReplaceTempView("people")
         return _with_zones(connection.table("people"))
     except Exception as error:
+        # Guards against tables that Spark cannot hold.
         raise untaken(error, "Spark", data.schema) from None
 
 
@@ -380,6 +382,7 @@ def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
             # separately.
             right = right and _files(reader.parquet(paths[path])) == [path]
     except Exception as error:
+        # Guards against files that go after they were listed.
         raise fault(
             error, f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
         ) from None

@@ -322,7 +322,7 @@ class _Reader:
             raise self.refuse(tree, "is not a decimal number") from None
         _, _, exponent = number.as_tuple()
         places = max(0, -cast("int", exponent))
-        if places > LIMITS.decimals or abs(number) > NUMBER_LIMIT:
+        if places > LIMITS.decimals or number > NUMBER_LIMIT:
             raise self.refuse(tree, f"must have at most {LIMITS.decimals} decimals, within +-2^53")
         return _number(int(number.scaleb(places)), places)
 

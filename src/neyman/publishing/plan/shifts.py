@@ -106,6 +106,7 @@ def shifts(
         each vector. ``squared`` is exact.
     """
     if cells < 1 or not 1 <= rows <= LIMITS.rows or high < low:
+        # Guards against our own callers.
         raise ValueError(f"no shifts for cells = {cells}, rows = {rows}, clip = [{low}, {high}]")
     room, size = min(groups or rows, rows), min(rows_per_group or rows, rows)
     places = min(room, cells)

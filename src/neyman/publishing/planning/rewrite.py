@@ -87,6 +87,7 @@ def toml_text(sections: Mapping[str, Any]) -> str:
 def _decimal(value: object, /, **_: object) -> Item:
     """Return an exact decimal as TOML, digit by digit."""
     if not isinstance(value, Decimal):
+        # Guards against types that TOML does not read.
         raise ConvertError(f"{type(value).__name__} has no form in TOML")
     return tomlkit.value(str(value))
 

@@ -184,6 +184,7 @@ def _budget(given: object) -> PlanBudget:
     try:
         return budget_of(cast(Mapping[str, object], given))
     except TypeError as error:
+        # Guards against a budget with fields that no budget has.
         raise ValueError(str(error)) from None
 
 
@@ -220,6 +221,7 @@ class LedgerPart(ReceiptPart):
     @model_validator(mode="after")
     def _has_payer(self) -> Self:
         if self.charged != "nothing" and not (self.account and self.currency):
+            # Guards against half of a charge.
             raise ValueError("a charge needs an account and a currency")
         return self
 

@@ -351,6 +351,7 @@ class Session:
             return self.answer(entry)
         except LedgerError as error:
             text = f"failed after the charge, which stands (entry {entry}): {error}; "
+            # Guards against a ledger that is lost after the charge.
             raise ChargedError(text + _REMEDY.published) from None
 
     def answer(self, entry: int) -> Answer:

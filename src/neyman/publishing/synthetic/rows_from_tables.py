@@ -220,6 +220,7 @@ def _fit_rows(
     try:
         import jax
     except ModuleNotFoundError:
+        # Guards against an install without mbi.
         raise ModuleNotFoundError(
             "rows from tables need mbi: pip install 'neyman[synthetic]'", name="mbi"
         ) from None

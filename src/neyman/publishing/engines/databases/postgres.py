@@ -37,6 +37,7 @@ try:
     import psycopg
     from ibis.backends.postgres import Backend
 except ImportError as absent:
+    # Guards against an install without psycopg.
     raise ModuleNotFoundError(
         "data on PostgreSQL need psycopg: pip install 'neyman[postgres]'", name="psycopg"
     ) from absent
@@ -152,6 +153,7 @@ def _open_connection(shown: str, parameters: dict[str, Any]) -> _PostgresServer:
                 " UTF-8; copy the table to a database in UTF8"
             )
         if connection.info.server_version < 140000:
+            # Guards against an old server.
             raise DataError(
                 f"data: {shown} is PostgreSQL {connection.info.server_version // 10000}: counting"
                 " needs version 14 or later"
@@ -388,6 +390,7 @@ def _in_words(shown: str) -> Generator[None]:
             "plan uses"
         ) from None
     except psycopg.errors.UndefinedColumn as error:
+        # Guards against a column that goes during the run.
         raise DataError(f"data: {shown}: {error.diag.message_primary}") from None
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         state = error.sqlstate or ""
@@ -404,4 +407,5 @@ def _in_words(shown: str) -> Generator[None]:
         state = error.sqlstate or ""
         # Class 42 is syntax and names. Other messages could quote a value.
         text = f": {error.diag.message_primary}" if state[:2] == "42" else ""
+        # Guards against errors of a server that no rule names.
         raise DataError(f"data: {shown} answers {type(error).__name__} ({state}){text}") from None

@@ -80,6 +80,7 @@ def check_published(case: Case, ledger: str | Path) -> str:
     same("ledger.entry", str(entry.id), said["entry"])
     for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
         if Fraction(str(said[name])) != own:
+            # Guards against a ledger with other numbers than the receipt.
             raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
     same("ledger.date", entry.created[:10], said["date"])
     hashes = {"receipt.json": hashlib.sha256(case.content).hexdigest()}

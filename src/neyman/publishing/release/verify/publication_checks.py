@@ -97,6 +97,7 @@ def _looked_through(
             look(start, pa.Table.from_batches([batch]))
             start += batch.num_rows
     if start != rows:
+        # Guards against a footer that counts other rows.
         raise Differs(f"{many(start, 'row')} for {many(rows, 'cell')}")
     return many(rows, "cell")
 
