@@ -25,10 +25,11 @@ from neyman.curves.profiles.closed_forms.closed_form import (
 )
 from neyman.curves.profiles.contour import complement_line as complement
 from neyman.curves.profiles.contour.contour import AROUND, _plus
+from neyman.curves.profiles.contour_line import Telescope
 from neyman.curves.profiles.duality import CHORDS
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.operation_limits import AWAY, CHEAP_TILTS, LARGEST_TILT, ExponentProfile
-from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
+from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.curves.profiles.sampled_steps.one_subsampled_step import (
     ReplaceOneStepProfile,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -103,6 +103,40 @@ def power_sums(
     # slack: sums_of_a_loss_with_two_values
     wrong = count * place + 2 * UNIT * most * (1 if exact else len(value) + 1)
     return Discretization(loss, weight[order], tilt, scale, tail, error[mask][order], wrong)
+
+
+def multinomial(
+    index: Array,
+    unit: float,
+    log_p: Array,
+    count: int,
+    tilt: float,
+    place: float,
+    log_finite: float,
+    relative: float = 0.0,
+) -> Discretization:
+    """Return the tilted sum of ``count`` losses with values ``index * unit``.
+
+    Args:
+        index, unit, log_p: the values, and the logs of their masses.
+        count, tilt: terms of the sum, and t in the factor e^{t L} of a weight.
+        place: bound on the error of each value.
+        log_finite: the log of the sum of all masses, as it is known and not as it is rounded: n
+            roundings of the sum would count in full.
+        relative: bound on the error of each mass beyond its rounding.
+    """
+    # Probabilities given that the loss is finite: their sum is 1. The end restores the finite mass.
+    p = np.exp(log_p - log_finite)
+    # slack: sums_of_a_loss_with_two_values/a
+    relative = relative + (2 * float(np.abs(log_p).max()) + 4) * UNIT
+    dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
+    shift = count * log_finite
+    return replace(
+        dots,
+        log_scale=dots.log_scale + shift,
+        # slack: sums_of_a_loss_with_two_values/b
+        relative=dots.relative + 4 * UNIT * abs(shift),
+    )
 
 
 def added(parts: Sequence[Discretization], tilt: float) -> Discretization:

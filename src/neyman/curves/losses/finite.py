@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments, integer_distance
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.power_sums import added, power_sums, ways
+from neyman.numerics.power_sums import added, multinomial, ways
 from neyman.numerics.rounding import above, normal_quantile, up
 
 LEAST_EPSILON = Fraction(1, 10**150)
@@ -496,40 +496,6 @@ class OffLatticeLoss(_ValuesLoss):
 
     def _has_powers(self, count: int) -> bool:
         return count > 1 and min(self.log_p) >= LEAST_LOG_MASS
-
-
-def multinomial(
-    index: Array,
-    unit: float,
-    log_p: Array,
-    count: int,
-    tilt: float,
-    place: float,
-    log_finite: float,
-    relative: float = 0.0,
-) -> Discretization:
-    """Return the tilted sum of ``count`` losses with values ``index * unit``.
-
-    Args:
-        index, unit, log_p: the values, and the logs of their masses.
-        count, tilt: terms of the sum, and t in the factor e^{t L} of a weight.
-        place: bound on the error of each value.
-        log_finite: the log of the sum of all masses, as it is known and not as it is rounded: n
-            roundings of the sum would count in full.
-        relative: bound on the error of each mass beyond its rounding.
-    """
-    # Probabilities given that the loss is finite: their sum is 1. The end restores the finite mass.
-    p = np.exp(log_p - log_finite)
-    # slack: sums_of_a_loss_with_two_values/a
-    relative = relative + (2 * float(np.abs(log_p).max()) + 4) * UNIT
-    dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
-    shift = count * log_finite
-    return replace(
-        dots,
-        log_scale=dots.log_scale + shift,
-        # slack: sums_of_a_loss_with_two_values/b
-        relative=dots.relative + 4 * UNIT * abs(shift),
-    )
 
 
 def finite_loss(p: Sequence[Fraction], q: Sequence[Fraction]) -> OffLatticeLoss | None:

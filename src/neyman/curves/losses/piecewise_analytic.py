@@ -18,7 +18,6 @@ from functools import cached_property
 
 import numpy as np
 
-from neyman.curves.losses.finite import multinomial
 from neyman.curves.losses.loss import Loss, TiltedValues
 from neyman.numerics.array_cache import array_cache, counted
 from neyman.numerics.arrays import Array, dot
@@ -27,7 +26,7 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
-from neyman.numerics.power_sums import ways
+from neyman.numerics.power_sums import multinomial, ways
 
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]

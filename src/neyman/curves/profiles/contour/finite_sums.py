@@ -22,12 +22,11 @@ from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import LIMITS as CONTOUR_LIMITS
 from neyman.curves.profiles.contour.contour import ContourLines, ContourProfile
-from neyman.curves.profiles.contour_line import LIMITS, Line, line_at, rough, tilts_of
+from neyman.curves.profiles.contour_line import LIMITS, Line, Telescope, line_at, rough, tilts_of
 from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import tilt_of_level
 from neyman.curves.profiles.profile import Interval, Profile
-from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
 from neyman.curves.profiles.selection import register
 from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
@@ -65,14 +64,18 @@ class FiniteSum:
         return 0.0
 
     @property
-    def _whole(self) -> bool:
-        return self.low == -math.inf and self.high == math.inf
+    def _has_levels(self) -> bool:
+        return self.low > -math.inf or self.high < math.inf
 
     def places(self, tilt: float, height: float) -> float:
         return self.losses.places(tilt, height)
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        return self.losses.log_decay(tilt, edges, need) if self._whole else np.zeros(len(edges))
+        return (
+            self.losses.log_decay(tilt, edges, need)
+            if not self._has_levels
+            else np.zeros(len(edges))
+        )
 
     def laws(self, tilt: float) -> list[_CutValues]:
         """Return the values of each loss under a tilt, up to ``high``."""
@@ -88,7 +91,7 @@ class FiniteSum:
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """Return log F(z), and a bound on the error of F(z) relative to F(Re z) [FV-1]."""
-        if self._whole:
+        if not self._has_levels:
             return self.losses.mgf(z, log_rest)
         if z.dtype.kind == "c":
             return self._on_line(float(z[0].real), np.imag(z))
@@ -127,7 +130,7 @@ class FiniteSum:
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return log F, and mean and variance of the measure under each tilt; uncertified."""
-        if self._whole:
+        if not self._has_levels:
             return self.losses.moments(tilts)
         with np.errstate(all="ignore"):
             return self._moments(tilts)
@@ -190,16 +193,17 @@ class FiniteSum:
         widest = min(max(1 / sharp, far / most), 0.2 / spread)
         # Cells of a deviation around 0, where the mean is; then each at most an eighth of its
         # height; then as wide as work and chords permit.
-        stretches = [np.arange(65) / sharp]
+        stretches: list[Array] = [np.arange(65) / sharp]
         while (first := float(stretches[-1][-1])) < 8 * widest:
-            stretches.append(np.linspace(first, 8 * first, 57))
+            stretches.append(first * (1 + 0.125 * np.arange(57)))
         count = math.ceil(min(max(far - first, widest) / widest, most))
         stretches.append(first + widest * np.arange(count + 1))
         charge(CALL + count * (300.0 * len(laws) + 10 * terms), count)
         split = self.low > -math.inf
-        size = np.concatenate(
-            [np.multiply.reduce([law.sizes(x, split=split) for law in laws]) for x in stretches]
-        )
+        each = [[law.sizes(x, split=split) for x in stretches] for law in laws]
+        size = np.ones(sum(map(len, each[0])))
+        for sizes in each:
+            size *= np.concatenate(sizes)
         u = np.concatenate([stretches[0], *(x[1:] for x in stretches[1:])])
         if split:  # n a (m + a)^(n - 1) over (m + a)^n - m^n
             missing = math.fsum(law.count * law.log_share for law in laws)

@@ -23,7 +23,7 @@ from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import log1p, series
+from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.roots import bisect_integers
 
 
@@ -431,59 +431,6 @@ class LinePlan:
     def size(self) -> float:
         """Return the approximate number of nodes."""
         return self.end / self.h
-
-
-@dataclass(frozen=True, eq=False)
-class Telescope:
-    """Represent one line per bracket for epsilons near one epsilon.
-
-    Their values sum to delta [LS-7].
-
-    Args:
-        lines: one line per bracket that matters.
-        rest: for each negligible bracket, a tilt and an upper bound on log F at the tilt.
-    """
-
-    lines: tuple[Line, ...]
-    rest: tuple[tuple[float, float], ...]
-    bump: None = None
-
-    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Return certified bounds on log delta at each epsilon, shape (m,)."""
-        if len(self.lines) == 1 and not self.rest:
-            return self.lines[0].log_delta(epsilon)
-        epsilon = np.asarray(epsilon, float)
-        low, high = np.full(len(epsilon), -math.inf), np.full(len(epsilon), -math.inf)
-        for line in self.lines:
-            below, above = line.log_delta(epsilon)
-            low, high = np.logaddexp(low, below), np.logaddexp(high, above)
-        for tilt, log_f in self.rest:
-            kernel = float(log_kernel(np.array([tilt]))[0])
-            # Both terms of log kappa are about c log c.
-            size = 1 + abs(log_f) + tilt * (np.abs(epsilon) + abs(math.log(tilt)))
-            most = log_f - tilt * epsilon + kernel + 8 * UNIT * size  # slack: lines_that_add_up
-            high = np.logaddexp(high, np.maximum(most, -1e300))
-        # slack: counted
-        slack = 4 * UNIT * (len(self.lines) + len(self.rest) + 1) * (1 + np.abs(epsilon))
-        # slack: lines_that_add_up
-        slack = slack + 8 * UNIT * np.where(np.isfinite(high), np.abs(high), 0.0)
-        return low - slack, np.minimum(high + slack, 0.0)
-
-    def width(self, epsilon: float) -> float:
-        """Return the width of the bounds on log delta at this epsilon."""
-        low, high = self.log_delta(np.array([epsilon]))
-        return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
-
-    def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
-        """Estimate log P(L > epsilon), or log Q(L > epsilon) if not ``ahead``."""
-        total = np.full(len(epsilon), -math.inf)
-        for line in self.lines:
-            z = line.c + 1j * line.u
-            sums = np.real(series(line.weight * (z + 1 if ahead else z), epsilon * line.u[1]))
-            scale = line.top - line.c * epsilon - (0.0 if ahead else epsilon)
-            with np.errstate(divide="ignore"):
-                total = np.logaddexp(total, np.log(np.maximum(sums, 0.0)) + scale)
-        return total
 
 
 @dataclass(frozen=True, eq=False)

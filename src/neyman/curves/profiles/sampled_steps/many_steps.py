@@ -25,12 +25,12 @@ from neyman.curves.profiles.combination import CascadeProfile, group_profile
 from neyman.curves.profiles.contour.conditioning import conditioned
 from neyman.curves.profiles.contour.contour import LIMITS as CONTOUR_LIMITS
 from neyman.curves.profiles.contour.contour import ContourProfile, smooth
-from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
+from neyman.curves.profiles.contour_line import Line, Telescope, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero
 from neyman.curves.profiles.sampled_steps.bracket_sum import LIMITS as BRACKET_SUM_LIMITS
-from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
+from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.real_sums import LIMITS as REAL_SUMS_LIMITS
 from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, place_of
 from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
