@@ -39,7 +39,7 @@ PHASE_STARTS = 16  # heights whose waves are in one array
 OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
 
 
-LEAST_LOG_SHARE = -70.0  # log of a share below which a value is left out of a list of sums
+LEAST_LOG_SHARE = -100.0  # log of a share below which a value is left out of a list of sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,29 +237,28 @@ class PiecewiseAnalyticLoss(Loss):
         return ways(count, likely) if count + likely < 1000 or likely < 3 else math.inf
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        # Multinomial weights of the likely values under the tilt; each other one is lost [FV-4].
+        # Multinomial weights of the shares under the tilt, which hardly miss a sum of 1 [FV-4].
         values = self.tilted_values(tilt)
         assert values is not None
-        log_mass = values.log_p + (values.log_mgf - tilt * values.place)
-        used = np.argsort(values.place)
-        used = used[values.log_p[used] > LEAST_LOG_SHARE]
-        out = np.setdiff1d(np.arange(len(log_mass)), used)
-        left = float(np.exp(log_mass[out]).sum())
-        # What is left out has a mass under P, which counts in full, and a share under the tilt.
-        sizes = np.abs(values.log_p) + np.abs(tilt * values.place) + abs(values.log_mgf)
-        relative = float((values.units + 4 * UNIT * (8 + sizes))[used].max())  # slack: counted
-        moves = values.moves[used] + 8 * UNIT  # slack: counted
-        place = float(np.max(moves * np.abs(values.place[used])))
-        finite = math.log1p(-min(self.infinite + left, 0.5))
-        sums = multinomial(
-            values.place[used], 1.0, log_mass[used], count, tilt, place, finite, relative
+        order = np.argsort(values.place)
+        used = order[values.log_p[order] > LEAST_LOG_SHARE]
+        left = float(np.exp(values.log_p[values.log_p <= LEAST_LOG_SHARE]).sum()) + math.fsum(
+            math.exp(min(log_share, 700.0)) for log_share, _ in values.lost
         )
-        lost = float(np.exp(values.log_p[out]).sum()) + math.fsum(
-            math.exp(min(a, 700.0)) for a, _ in values.lost
+        place = values.place[used]
+        off = float(np.max((values.moves[used] + 8 * UNIT) * np.abs(place)))  # slack: counted
+        finite, relative = math.log1p(-min(left, 0.5)), float(values.units[used].max())
+        sums = multinomial(place, 1.0, values.log_p[used], count, 0.0, off, finite, relative)
+        log_scale = count * values.log_mgf
+        # Each K errs, and so does what the listed values miss.
+        error = count * (values.error + 2 * left) + 4 * UNIT * abs(log_scale)  # slack: counted
+        return replace(
+            sums,
+            tilt=tilt,
+            log_scale=sums.log_scale + log_scale,
+            tail=sums.tail + 1.01 * count * left * math.exp(min(-sums.log_scale, 700.0)),
+            relative=sums.relative + error,
         )
-        tail = count * lost * math.exp(min(count * values.log_mgf - sums.log_scale, 700.0))
-        below = 2 * count * (1e-9 * left + _lost_mass(self))
-        return replace(sums, tail=sums.tail + tail * 1.01, relative=sums.relative + below)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return K, mean, and variance of the tilted loss. Tilts share nodes if few are enough."""
@@ -485,11 +484,6 @@ def _separate_ranges(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, 
         if all(min(place[-1], x[-1]) - max(place[0], x[0]) <= least for x, _ in chosen):
             chosen.append((place, mass))
     return chosen
-
-
-def _lost_mass(loss: PiecewiseAnalyticLoss) -> float:
-    """Return a bound on the mass under P of all values that are not listed."""
-    return math.fsum(math.exp(min(a, 0.0)) for a, _ in _law(loss, 1.0).lost)
 
 
 def _size(tilt: float) -> float:

@@ -209,7 +209,8 @@ class FiniteSum:
             missing = math.fsum(law.count * law.log_share for law in laws)
             share = math.fsum(law.count * law.alpha for law in laws)
             size = size * (share / -math.expm1(missing))
-        cells = size * (np.diff(u) + step)
+        with np.errstate(over="ignore"):
+            cells = size * (np.diff(u) + step)
         beyond = WINDOWS * 2 * float(cells.sum()) / max(float(u[-1]) - step, step) ** 2
         cells = cells[1:] / (math.pi * u[1:-1] ** 2)
         rest = np.cumsum(np.append(beyond, cells[::-1]))[::-1] * (1 + 1e-9)
@@ -404,7 +405,7 @@ class FiniteSumProfile(ContourProfile):
         lines: list[Line] = []
         rest: list[tuple[float, float]] = []
         for bracket, (bound, tilt, log_f) in zip(brackets, bounds, strict=True):
-            one = line_at(bracket, epsilon, release=False) if bound > most - 28 else None
+            one = line_at(bracket, epsilon) if bound > most - 28 else None
             if one is None:
                 rest.append((tilt, log_f))
             else:
