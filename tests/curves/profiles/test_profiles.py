@@ -423,6 +423,7 @@ NARROW = [
     ('D("13.34").subsample(rate=2.362e-5) * 918', "epsilon(5.889e-15)", 2e-9),
     ("D(20).subsample(rate=1e-3) * 1000", "epsilon(1e-12)", 2e-9),
     ("D(2).subsample(rate=1e-6) * 10**6", "epsilon(1e-12)", 2e-9),
+    ("D(6.5).subsample(rate=1e-4) * 3316", "epsilon(5e-8)", 2e-9),
     ("D(5).subsample(size=442, population=10**5) * 3987", "epsilon(1e-3)", 2e-9),
     ("ny.DiscreteLaplace(2).subsample(rate=1e-2) * 100", "epsilon(1e-12)", 2e-9),
     ("ny.Staircase(1).subsample(rate=1e-2) * 100", "epsilon(1e-6)", 2e-9),

@@ -231,7 +231,6 @@ class _CutValues:
         low_error, inside_error: (e, f, s, m): at a height u, the sum below or inside errs by at
             most e + min(f, s u) + m u.
         log_mgf, error: K of the values up to the top, and a bound on its error.
-        beyond: bound on the mass above the bracket, over that of the values up to its top.
         count: number of copies.
     """
 
@@ -243,7 +242,6 @@ class _CutValues:
     inside_error: tuple[float, float, float, float]
     log_mgf: float
     error: float
-    beyond: float
     count: int
 
     @staticmethod
@@ -278,11 +276,9 @@ class _CutValues:
         error = float(units.sum()) + errors[0][0] + errors[1][0]
         error += 4 * UNIT * (abs(values.log_mgf) + abs(cut))  # slack: counted
         log_mgf = values.log_mgf + cut
-        logs = [*log_p[beyond].tolist(), *(a + tilt * x for a, x in values.lost if x > high)]
-        rest = math.fsum(math.exp(min(log_share - cut, 700.0)) for log_share in logs) * (1 + 1e-9)
         low_, low_p, inside, inside_p = parts
         return _CutValues(
-            low_, low_p, inside, inside_p, errors[0], errors[1], log_mgf, error, rest, count
+            low_, low_p, inside, inside_p, errors[0], errors[1], log_mgf, error, count
         )
 
     def with_k(self, log_mgf: float, error: float) -> _CutValues:
@@ -410,9 +406,15 @@ class FiniteSumProfile(ContourProfile):
                 rest.append((tilt, log_f))
             else:
                 lines.append(one)
-        # Values above the last level: F <= n E[e^{cL}; L beyond] M^(n - 1) [FV-1].
-        c = bounds[-1][1]
-        beyond = math.fsum(law.count * law.beyond for law in brackets[-1].laws(c))
+        # Values above the last level: F <= n E[e^{cL}; L beyond] M^(n - 1) [FV-1]. Here c = 1, as
+        # a large tilt makes values likely that are below e^-600.
+        c, beyond = 1.0, 0.0
+        for loss, n in self._composition.laws:
+            values = loss.tilted_values(c)
+            assert values is not None
+            logs = values.log_p[values.place > brackets[-1].high].tolist()
+            logs += [log_share for log_share, x in values.lost if x > brackets[-1].high]
+            beyond += n * math.fsum(math.exp(min(log_share, 700.0)) for log_share in logs)
         k, error = (float(v[0]) for v in self._composition.mgf(np.array([c])))
         log_f = k + math.log1p(error) + math.log(beyond + 1e-300)
         rest.append((c, log_f + 16 * UNIT * (1 + abs(k))))  # slack: counted
