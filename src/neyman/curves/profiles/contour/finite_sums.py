@@ -517,7 +517,7 @@ def _finite_sums(composition: Composition) -> Profile | None:
     if not any(isinstance(x, PiecewiseAnalyticLoss) for x, _ in parts):
         return None
     values = [loss.tilted_values(0.0) for loss, _ in composition.laws]
-    if any(v is None or not 1 < len(v.place) <= 10_000 for v in values):
+    if any(v is None or not 1 < len(v.place) <= 4_000 for v in values):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: FiniteSumProfile(composition))
