@@ -163,6 +163,17 @@ def test_rounded_gaussians_on_samples_lie_below_the_gaussian_step():
         assert 0.9 * known.lower < bound.lower <= bound.upper <= known.upper * (1 + 1e-12)
 
 
+def test_a_power_of_the_largest_loss_allows_for_a_supremum_that_is_rounded_up():
+    """A test rejects both largest losses: log power is the log level plus twice the largest."""
+    rate, log_level = 0.9941172641561944, math.log(7e-8)
+    losses = (ny.DiscreteLaplace(2, sensitivity=9).subsample(rate=rate) * 2).losses()[0]
+    with mpmath.workdps(40):
+        truth = mpf(log_level) + 2 * mpmath.log1p(mpf(rate) * mpmath.expm1(mpf(9) / 2))
+        low, high = select(losses).log_power(log_level)
+        assert low <= truth <= high
+    assert high - low < 1e-12
+
+
 def test_a_number_of_lists_beyond_the_largest_float_is_too_many():
     steps = ny.DiscreteGaussian(27.42).subsample(size=6221, population=230_700_000) * 204_900
     with np.errstate(over="raise"):

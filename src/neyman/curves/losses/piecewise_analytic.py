@@ -247,7 +247,8 @@ class PiecewiseAnalyticLoss(Loss):
         )
         place = values.place[used]
         off = float(np.max((values.moves[used] + 8 * UNIT) * np.abs(place)))  # slack: counted
-        finite, relative = math.log1p(-min(left, 0.5)), float(values.units[used].max())
+        # A share errs with its mass and with the sum of all masses.
+        finite, relative = math.log1p(-min(left, 0.5)), 2 * float(values.units[used].max())
         sums = multinomial(place, 1.0, values.log_p[used], count, 0.0, off, finite, relative)
         log_scale = count * values.log_mgf
         # Each K errs, and so does what the listed values miss.

@@ -71,11 +71,9 @@ class FiniteSum:
         return self.losses.places(tilt, height)
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        return (
-            self.losses.log_decay(tilt, edges, need)
-            if not self._has_levels
-            else np.zeros(len(edges))
-        )
+        if self._has_levels:
+            return np.zeros(len(edges))  # `end` bounds the nodes
+        return self.losses.log_decay(tilt, edges, need)
 
     def laws(self, tilt: float) -> list[_CutValues]:
         """Return the values of each loss under a tilt, up to ``high``."""
@@ -216,9 +214,9 @@ class FiniteSum:
         rest = np.cumsum(np.append(beyond, cells[::-1]))[::-1] * (1 + 1e-9)
         affordable = np.searchsorted(u, step * min(LIMITS.nodes, LIMITS.wave_terms / terms)) - 2
         k = min(int(np.argmax(rest <= max(math.exp(-need), 2 * beyond))), max(int(affordable), 0))
-        return (
-            (float(u[k + 1]), math.log(float(rest[k]))) if rest[k] < math.exp(15 - need) else None
-        )
+        if not rest[k] < math.exp(15 - need):
+            return None
+        return float(u[k + 1]), math.log(float(rest[k]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,23 +260,19 @@ class _CutValues:
         errors: list[tuple[float, float, float, float]] = []
         for part, start, end in ((below, -math.inf, low), (within, low, high)):
             used = part & (p > math.exp(-60) * p.max(where=part, initial=0.0))
+            lost = [a + tilt * x - cut for a, x in values.lost if start < x <= end]
             left = float(p[part & ~used].sum()) * (1 + 1e-9) + share
-            for log_share, x in values.lost:
-                share_of_all = math.exp(min(log_share + tilt * x - cut, 700.0))
-                left += share_of_all if start < x <= end else 0.0
+            left += math.fsum(math.exp(min(log_share, 700.0)) for log_share in lost)
             # An error of a share, and of the sum of all, moves p (e^{iul} - 1) by as much.
-            flat, sway = (
-                4 * float(units[part].sum()),
-                2 * float((units * np.abs(place))[part].sum()),
-            )
+            flat, sway = 4 * float(units[part].sum()), 2 * float(units @ np.abs(place * part))
             errors.append((left, flat, sway, float(moves[part].sum())))
             parts += [place[used], p[used]]
         error = float(units.sum()) + errors[0][0] + errors[1][0]
         error += 4 * UNIT * (abs(values.log_mgf) + abs(cut))  # slack: counted
         log_mgf = values.log_mgf + cut
-        low_, low_p, inside, inside_p = parts
+        lower, lower_p, inside, inside_p = parts
         return _CutValues(
-            low_, low_p, inside, inside_p, errors[0], errors[1], log_mgf, error, count
+            lower, lower_p, inside, inside_p, errors[0], errors[1], log_mgf, error, count
         )
 
     def with_k(self, log_mgf: float, error: float) -> _CutValues:
@@ -348,7 +342,7 @@ class _CutValues:
             square = np.maximum(chi[1:], chi[:-1]) ** 2
             square += 0.25 * self.moments[1] * float(p.sum()) ** 2 * step**2 * (1 + 1e-6)
             square = (1 + a) * (square + a)
-            size = np.exp(even * np.log(square) + 1e-9) + 1e-290
+            size = np.exp(even * (np.log(square) + 8 * UNIT) + 1e-9) + 1e-290  # slack: counted
             return size * (0.5 * (1 + square)) if odd else size
 
 
@@ -482,14 +476,16 @@ def _k_near_zero(plain: TiltedValues, tilt: float, high: float) -> tuple[float, 
     if float(move.max()) > 300.0:
         return 0.0, math.inf
     gain = p * np.expm1(move)
-    above_, units = float(np.exp(plain.log_p[~inside]).sum()), plain.units[inside]
-    excess = float(gain.sum()) - above_
+    beyond = float(np.exp(plain.log_p[~inside]).sum())
+    # A share errs with its mass and with the sum of all masses.
+    units = plain.units + float(np.exp(plain.log_p) @ plain.units)
+    excess = float(gain.sum()) - beyond
     if abs(excess) > 0.5:
         return 0.0, math.inf
     # e^x - 1 moves by at most |x| e^x times the relative error of x. Sums err by 40 units.
     moved = (p + np.abs(gain)) * np.abs(move) * (plain.moves[inside] + 8 * UNIT)  # slack: counted
-    error = float((np.abs(gain) * (units + 48 * UNIT) + moved).sum())  # slack: counted
-    error += above_ * (float(plain.units.max()) + 48 * UNIT)  # slack: counted
+    error = float((np.abs(gain) * (units[inside] + 48 * UNIT) + moved).sum())  # slack: counted
+    error += beyond * (float(units.max()) + 48 * UNIT)  # slack: counted
     lost = math.fsum(math.exp(min(a + tilt * x, 0.0)) for a, x in plain.lost if x <= high)
     lost += math.fsum(math.exp(min(a, 0.0)) for a, _ in plain.lost)
     k = math.log1p(excess)

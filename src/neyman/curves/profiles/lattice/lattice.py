@@ -625,8 +625,10 @@ class LatticeProfile(Profile):
         # A test that rejects only at the largest loss has the largest power / level, e^supremum.
         gained = log_level + self._supremum
         slack = 8 * UNIT * (1 + abs(self._supremum) + abs(log_level))  # slack: counted
-        if gained <= self._log_top - slack:
-            return gained - slack, gained + slack
+        # The supremum of a sample may be above it: by 28 units, and by 8 of an inner loss.
+        below = 8 * slack
+        if gained <= self._log_top - below:
+            return gained - below, gained + slack
         threshold = self._known_threshold(log_level)
         tilt = None if self._few or threshold is not None else self._tilt_of_level(log_level)
         if tilt is not None and -1 < tilt < 0 and not self._infinite:
