@@ -47,7 +47,6 @@ from neyman.curves.profiles.closed_forms.closed_form import PerfectProfile as Pe
 from neyman.curves.profiles.combination import CascadeProfile as CascadeProfile
 from neyman.curves.profiles.contour.conditioning import conditioned as conditioned
 from neyman.curves.profiles.contour.contour import ContourProfile as ContourProfile
-from neyman.curves.profiles.contour.contour import contour_profile as contour_profile
 from neyman.curves.profiles.contour_line import Line as Line
 from neyman.curves.profiles.contour_line import LineSum as LineSum
 from neyman.curves.profiles.contour_line import aliases as aliases

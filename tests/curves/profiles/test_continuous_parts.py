@@ -19,12 +19,12 @@ from neyman.curves import (
     ReplaceOneSubsampledLoss,
     SubsampledLoss,
     UprightEnd,
-    contour_profile,
     dots_profile,
     log_power_by_duality,
     log_power_near,
     tilt_of_level,
 )
+from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.contour.continuous_parts import (
     LIMITS,
     PartsProfile,

@@ -19,10 +19,12 @@ from neyman.curves import (
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
-    contour_profile,
     line_at,
+    response_loss,
     saddle,
+    select,
 )
+from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.contour.complement_line import (
     _largest_around,
     complement_line,
@@ -278,6 +280,56 @@ def test_a_type_two_error_near_0_has_digits(mechanism, level):
     assert 0 < error.lower <= error.upper <= error.lower * (1 + 1e-6)
     assert power.lower <= 1 - error.lower
     assert 1 - error.upper <= power.upper
+
+
+MECHANISMS = [
+    ny.Gaussian(1).subsample(rate=0.01) * 1000,
+    ny.Gaussian(0.6).subsample(rate=0.001) * 10**6,
+    ny.Gaussian(2).subsample(rate=1e-5) * 20,
+    ny.Gaussian(3).subsample(size=20, population=1000) * 50,
+    ny.Laplace(2).subsample(rate=0.05) * 30,
+    ny.Laplace(10) * 40 + ny.Gaussian(5),
+    ny.DiscreteGaussian(2) * 30,
+    ny.Gaussian(1) + ny.RandomizedResponse(1),
+]
+ORDERS = [c for m in MECHANISMS for a in m.losses() for c in dict.fromkeys((a, a.reverse()))]
+
+
+@settings(max_examples=examples(120))
+@given(st.sampled_from(ORDERS), st.floats(0, 40))
+def test_a_quick_bound_of_delta_is_above_delta(losses, epsilon):
+    assert contour_profile(losses).log_delta_above(epsilon) >= select(losses).log_delta(epsilon)[0]
+
+
+@settings(max_examples=examples(120))
+@given(st.sampled_from(ORDERS), st.floats(-70, -0.001))
+def test_a_quick_bound_of_a_power_is_above_the_power(losses, log_level):
+    most = contour_profile(losses).log_powers_above(np.array([log_level]))[0]
+    assert most >= select(losses).log_power(log_level)[0]
+
+
+@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[6]], ids=repr)
+def test_a_quick_bound_is_not_far_above(mechanism):
+    for losses in mechanism.losses():
+        quick, profile = contour_profile(losses), select(losses)
+        for epsilon in (0.5, 1.0, 3.0):
+            assert quick.log_delta_above(epsilon) < profile.log_delta(epsilon)[0] + 4
+        for log_level in (-20.0, -3.0):
+            most = quick.log_powers_above(np.array([log_level]))[0]
+            assert most < profile.log_power(log_level)[0] + 1
+
+
+def test_a_mass_of_infinite_loss_has_no_quick_bound():
+    """K leaves such a mass out, so nothing is claimed."""
+    sampled, _ = ORDERS[0].parts[0]
+    response = response_loss(Fraction(1, 2), failure=0.001)
+    forward = Composition.of([(sampled, 100), (response, 1)])
+    for losses in (forward, forward.reverse()):
+        assert losses.infinite > 0
+        profile = contour_profile(losses)
+        assert profile.log_delta_above(30.0) == 0.0
+        assert profile.log_powers_above(np.array([-20.0])) == 0.0
+        assert select(losses).log_delta(30.0)[0] >= math.log(0.00099)
 
 
 @settings(max_examples=examples(60))

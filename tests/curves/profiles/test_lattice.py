@@ -17,13 +17,13 @@ from neyman.curves import (
     GaussianLoss,
     LaplaceLoss,
     LatticeProfile,
-    contour_profile,
     dots_profile,
     finite_loss,
     least_log_powers,
     mgf_below,
     rounded_gaussian_loss,
 )
+from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.lattice.convolution import masses_profile, sums_profile
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.numerics import theta

@@ -25,10 +25,10 @@ from neyman.curves import (
     Order,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
-    contour_profile,
     dots_profile,
     profile_of_one,
 )
+from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.many_steps import LIMITS, LargestStepProfile, StepSum
 from neyman.curves.profiles.sampled_steps.real_sums import RealSums
