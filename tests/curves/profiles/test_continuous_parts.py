@@ -24,7 +24,6 @@ from neyman.curves import (
     log_power_near,
     tilt_of_level,
 )
-from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.contour.continuous_parts import (
     LIMITS,
     PartsProfile,
@@ -34,6 +33,7 @@ from neyman.curves.profiles.contour.continuous_parts import (
     _ray_edges,
     bent_contour,
 )
+from neyman.curves.profiles.contour.contour import contour_profile
 from random_laws import examples
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]

@@ -24,12 +24,12 @@ from neyman.curves import (
     saddle,
     select,
 )
-from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.contour.complement_line import (
     _largest_around,
     complement_line,
     log_type_two_error,
 )
+from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.numerics.array_cache import CACHE
 from random_laws import examples
 

@@ -3,15 +3,12 @@
 import math
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from fractions import Fraction as F
 from pathlib import Path
 
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import neyman as ny
 import reference as ref
@@ -29,11 +26,9 @@ from neyman.curves import (
     SubsampledLoss,
     dots_profile,
     intersection,
-    response_loss,
     select,
 )
 from neyman.numerics import Discretization
-from random_laws import examples
 
 MIXED = {
     "one response": (ny.RandomizedResponse(1), [ref.response(F(1))]),
