@@ -24,13 +24,12 @@ from neyman.curves.profiles.closed_forms.closed_form import (
     MixtureProfile,
 )
 from neyman.curves.profiles.contour import complement_line as complement
-from neyman.curves.profiles.contour.contour import AROUND, _plus
-from neyman.curves.profiles.contour_line import Telescope
+from neyman.curves.profiles.contour.contour import AROUND, ContourProfile, _plus
+from neyman.curves.profiles.contour_line import Telescope, aliases
 from neyman.curves.profiles.duality import CHORDS
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.operation_limits import AWAY, CHEAP_TILTS, LARGEST_TILT, ExponentProfile
-from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
-from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
+from neyman.curves.profiles.sampled_steps.many_steps import StepSum
 from neyman.curves.profiles.sampled_steps.one_subsampled_step import (
     ReplaceOneStepProfile,
     SubsampledStepProfile,
@@ -358,22 +357,6 @@ def bare(kind: type, **parts: Any) -> Any:
 
 
 @needed
-def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
-    for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
-        bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
-        table = SimpleNamespace(saddle=lambda _, t=tilt: (t, 0.0))
-        steps = SimpleNamespace(
-            rough=lambda _, t=table: (0.0, t),
-            one_bracket=lambda _, b=bracket: [b],
-            removed=False,
-            cheap=False,
-        )
-        profile = bare(LargestStepProfile, _sum=steps)
-        exact = above + log_kernel(tilt) - mpf(tilt) * epsilon
-        yield profile._chernoff_bound(np.array([epsilon]))[0] >= min(exact, 0)
-
-
-@needed
 def test_places_of_a_lattice_whose_step_is_no_float() -> Iterator[bool]:
     # Found by a search: here the places err by more than four units of the farthest one.
     for a, b, start, n in ((344, 630, -14, 32), (800, 136, -20, 45), (166, 324, -9, 20)):
@@ -394,7 +377,9 @@ def test_the_transform_of_a_bracket_whose_factors_cancel() -> Iterator[bool]:
                 SimpleNamespace(count=k, log_above=lambda _, p=(b if bulk else a, b): p)
                 for k, a, b in ([(n, x, x), (m, -x, -x)] if bulk else pairs)
             ]
-            above = bare(BracketSum, nodes=nodes, variance=v, bulk=bulk)._log_f_above(tilt)
+            own = SimpleNamespace(nodes=nodes, variance=v, others=None)
+            total = bare(type("Bare", (StepSum,), {"_own": own}), low=-math.inf if bulk else 0.0)
+            above = total.log_above(tilt)
             exact = mpf(v) * tilt * (mpf(tilt) + 1) / 2 + n * mpf(x) + m * mpf(-x)
             if not bulk:
                 ratios = ((k, mpmath.exp(mpf(b) - mpf(a))) for k, a, b in pairs)
@@ -419,8 +404,8 @@ def test_the_transform_of_a_step_at_a_real_tilt() -> Iterator[bool]:
         loss = curves.SubsampledGaussianLoss(mu, q, True)
         nodes = StepNodes(loss, "one", 1, -math.inf, math.inf, 8.0, None)
         sums = nodes.line(float(int(tilt)), np.array([0.0, 0.5]))
-        off = abs(sums.log_bracket - log_moment(mu, q, int(tilt) + 1))
-        yield off <= mpmath.log1p(sums.bracket_error[0])
+        off = abs(sums.log_inside - log_moment(mu, q, int(tilt) + 1))
+        yield off <= mpmath.log1p(sums.inside_error[0])
 
 
 @needed
@@ -471,7 +456,7 @@ class SureLine(curves.LineSum):
         return np.zeros(len(edges))
 
 
-class Blind(curves.ContourProfile):
+class Blind(ContourProfile):
     """A contour that knows nothing but the mass and the size of the largest losses."""
 
     def __init__(self, infinite: float = 0.0, supremum: float = math.inf) -> None:
@@ -488,8 +473,8 @@ class Blind(curves.ContourProfile):
         return np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
 
 
-def sure(loss: float) -> curves.ContourProfile:
-    return curves.ContourProfile(SureLine(loss), Blind, 0.0, loss, 0.0)
+def sure(loss: float) -> ContourProfile:
+    return ContourProfile(SureLine(loss), Blind, 0.0, loss, 0.0)
 
 
 @needed
@@ -553,7 +538,7 @@ def test_a_line_of_one_node() -> Iterator[bool]:
             exact = min(mpmath.log(weight) + k - mpf(side) * epsilon, 0)
             yield held(line.log_delta(np.array([epsilon])), exact)
     for c, k, away in numbers(8, 30, (1e6, 1e9), (1.0, 9.0), (1.0, 9.0)):
-        beyond = curves.aliases(c - away, math.tau, np.array([c]), np.array([k]))[1]
+        beyond = aliases(c - away, math.tau, np.array([c]), np.array([k]))[1]
         line = curves.Line(1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, (none, beyond))
         gap = float(beyond[2, 0])
         kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)

@@ -46,10 +46,8 @@ from neyman.curves.profiles.closed_forms.closed_form import GaussianProfile as G
 from neyman.curves.profiles.closed_forms.closed_form import PerfectProfile as PerfectProfile
 from neyman.curves.profiles.combination import CascadeProfile as CascadeProfile
 from neyman.curves.profiles.contour.conditioning import conditioned as conditioned
-from neyman.curves.profiles.contour.contour import ContourProfile as ContourProfile
 from neyman.curves.profiles.contour_line import Line as Line
 from neyman.curves.profiles.contour_line import LineSum as LineSum
-from neyman.curves.profiles.contour_line import aliases as aliases
 from neyman.curves.profiles.contour_line import least_log_powers as least_log_powers
 from neyman.curves.profiles.contour_line import line_at as line_at
 from neyman.curves.profiles.contour_line import log_chernoff as log_chernoff

@@ -1,7 +1,6 @@
 """Lines for each size of the largest step: against mpmath, quadrature, and the other engines."""
 
 import math
-import tracemalloc
 import warnings
 from collections.abc import Callable
 
@@ -21,20 +20,18 @@ from neyman.curves import (
     GaussianLoss,
     GaussianMixtureLoss,
     Loss,
-    NormalRatio,
     Order,
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
     dots_profile,
     profile_of_one,
 )
+from neyman.curves.profiles.contour.brackets import CutTransform
 from neyman.curves.profiles.contour.contour import contour_profile
-from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
-from neyman.curves.profiles.sampled_steps.many_steps import LIMITS, LargestStepProfile, StepSum
-from neyman.curves.profiles.sampled_steps.real_sums import RealSums
+from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile, StepSum
 from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
-from neyman.numerics.array_cache import CACHE
+from neyman.numerics.operations import question_meter
 from random_laws import examples
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
@@ -133,42 +130,60 @@ def test_sums_on_a_line_err_by_less_than_they_say(case):
     scale = 1 / max(math.log1p(step.loss.rate * math.expm1(high)), 1e-300)
     u = scale * np.arange(12)
     sums = step.line(tilt, u)
-    if sums.bracket_error[0] == 1.0:
+    if sums.inside_error[0] == 1.0:
         return
     h = step.h / 10
     terms = Integrand(step, step.x[0] + h * np.arange(10 * len(step.x)))
     loss = np.real(terms.loss)
-    weight = np.exp(terms.log_sizes(tilt) - sums.log_bracket) * h
+    weight = np.exp(terms.log_sizes(tilt) - sums.log_inside) * h
     exact = weight @ np.exp(1j * np.multiply.outer(loss, u))
     if step.order == "symmetric" and step.low == -math.inf:
-        below = np.exp(np.real(terms.log_base) - tilt * loss - sums.log_bracket) * h
+        below = np.exp(np.real(terms.log_base) - tilt * loss - sums.log_inside) * h
         exact = exact + below @ np.exp(-1j * np.multiply.outer(loss, u))
         erf = math.erf(step.loss.farthest / math.sqrt(8))
-        exact = exact + (1 - step.loss.rate) * erf * math.exp(-sums.log_bracket)
-    error = np.abs(1 + sums.bracket - exact)
+        exact = exact + (1 - step.loss.rate) * erf * math.exp(-sums.log_inside)
+    error = np.abs(1 + sums.inside - exact)
     noise = 1e-11 * (1 + weight @ np.abs(np.multiply.outer(loss, u)))
-    assert np.all(error <= sums.bracket_error + noise)
+    assert np.all(error <= sums.inside_error + noise)
 
 
-@settings(max_examples=40)
-@given(nodes())
+KINDS: dict[str, Callable[[float, float], Loss]] = {
+    "replace-one": lambda q, mu: ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q),
+    "fixed size": lambda q, mu: FixedSizeLoss(GaussianLoss(mu**2), q),
+    "two": lambda q, mu: GaussianMixtureLoss((0.0, mu), (1 - q, q), True),
+    "three": lambda q, mu: GaussianMixtureLoss((0.0, mu / 2, mu), (1 - q, q / 2, q / 2), True),
+}
+
+
+@st.composite
+def sums(draw):
+    """A sum of random steps between two random levels, and a tilt in its range."""
+    loss = KINDS[draw(st.sampled_from(sorted(KINDS)))](draw(RATES), draw(DISTANCES))
+    losses = Composition.of([(loss, draw(st.integers(1, 30)))])
+    low = draw(st.one_of(st.just(-math.inf), st.floats(-4, 0.5).map(lambda v: 10**v)))
+    high = max(low, 1e-4) * draw(st.sampled_from([2.0, 3.0, 8.0, math.inf]))
+    scale = 0.0 if low == -math.inf and high == math.inf else 8 * max(low, 1e-4)
+    last = min(20.0 / max(low, 1e-2), 400 / high if high < math.inf else 10.0)
+    return StepSum(losses, low, high, scale, last), last * draw(st.floats(0.01, 1.0))
+
+
+@settings(max_examples=examples(80))
+@given(sums())
 def test_the_decay_bound_holds_at_every_height(case):
     """|F(c + iv)| from the sums is at most the bound for each u <= v (LS-5)."""
-    step, tilt = case
-    tilts = np.geomspace(tilt / 4, min(1.5 * tilt, step.last_tilt), 5)
-    bracket = BracketSum((step,), 0.0, tilts)
-    c = float(bracket.tilts[-1])
+    total, c = case
     u = c * np.geomspace(0.3, 300.0, 9)
-    bound = bracket.log_decay(c, u)
     heights = np.linspace(0.0, float(u[-1]), 400)
-    top = float(bracket.log_f[-1])
-    values = bracket._transform(c, top, heights)
-    if values is None:
+    with question_meter():
+        bound = total.decay(c, u)
+        log_f, error = total.on_line(c, heights)
+    if not error[0] < 0.5:  # rounding hides the bracket
         return
-    phi, error = values
-    size = top + np.log(np.maximum(np.abs(phi) - error, 1e-300))
+    top = float(log_f[0].real)
+    least = np.exp(log_f.real - top) - error
     for place, most in zip(u, bound, strict=True):
-        assert np.all(size[heights >= place] <= most + 1e-9)
+        known = (heights >= place) & (least > 0)
+        assert np.all(top + np.log(least[known]) <= most + 1e-9)
 
 
 TWO = [
@@ -239,14 +254,6 @@ def test_two_steps_hold_the_integral(rate, sigma, epsilon, removed):
         assert high - low < 1e-6
 
 
-KINDS: dict[str, Callable[[float, float], Loss]] = {
-    "replace-one": lambda q, mu: ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q),
-    "fixed size": lambda q, mu: FixedSizeLoss(GaussianLoss(mu**2), q),
-    "two": lambda q, mu: GaussianMixtureLoss((0.0, mu), (1 - q, q), True),
-    "three": lambda q, mu: GaussianMixtureLoss((0.0, mu / 2, mu), (1 - q, q / 2, q / 2), True),
-}
-
-
 BESIDE = Composition.of([*steps((1e-3, 1.0, 50)).parts, (GaussianLoss(0.3**2), 1)])
 MANY = [(BESIDE, 0.4), (BESIDE, 0.95)]
 for part, epsilon in (
@@ -308,38 +315,14 @@ def test_powers_are_tight_and_have_an_inverse(part, level):
         assert math.exp(back[1][0]) >= 1 - level - 1e-9
 
 
-FEW = st.lists(
-    st.tuples(RATES, st.floats(-0.9, 0.3).map(lambda v: 10**v), st.integers(1, 6)),
-    min_size=1,
-    max_size=2,
-)
-
-
-@settings(max_examples=examples(12))
-@given(FEW, st.floats(0.05, 6.0), st.integers(0, 2))
-def test_the_lines_of_a_place_serve_the_epsilons_beyond_it(parts, times, decades):
-    """They agree with lines for the epsilon itself, and lose few digits."""
-    losses = steps(*((q, mu, n * 10**decades) for q, mu, n in parts))
-    epsilon = times * math.fsum(q * n for q, _, n in parts) * 10**decades
-    known = StepSum(losses, LIMITS)
-    place = known.place(epsilon)
-    assert 0 <= place <= epsilon
-    shared, own = known.lines(place), known.lines(epsilon)
-    if shared is None or own is None or own.width(epsilon) > 1e-6:
-        return
-    one, other = (lines.log_delta(np.array([epsilon])) for lines in (shared, own))
-    assert max(one[0][0], other[0][0]) <= min(one[1][0], other[1][0]) + 1e-13
-    assert one[1][0] - one[0][0] < 1e-5
-
-
-def test_an_epsilon_and_its_check_share_one_set_of_lines(monkeypatch):
-    places: list[float] = []
-    lines = StepSum.lines
-    monkeypatch.setattr(StepSum, "lines", lambda s, e: places.append(e) or lines(s, e))
-    CACHE.clear()
-    bound = (ny.Gaussian(1).subsample(rate=1e-4) * 10).tradeoff().epsilon(1e-5)
-    assert bound.upper - bound.lower < 1e-9 * bound.upper
-    assert len(places) <= 2  # of the removal, and perhaps of the addition
+def test_an_epsilon_and_its_check_share_one_set_of_lines():
+    profile = LargestStepProfile(steps((1e-4, 1.0, 10)))
+    with question_meter():
+        epsilon = profile.epsilon_near(math.log(1e-5))
+        low, high = profile.log_delta(epsilon)
+    assert abs(0.5 * (low + high) - math.log(1e-5)) < 1e-6
+    assert high - low < 1e-9
+    assert len(profile._lines) <= 2
 
 
 def test_a_level_above_all_likely_losses_costs_few_lines():
@@ -386,26 +369,24 @@ def test_a_step_that_never_reaches_a_level_is_lost_and_not_divided_by():
     loss = SubsampledGaussianLoss(0.05, 1e-4, True)
     step = StepNodes(loss, "one", 1, 40.0, 42.0, 10.0, 24.0)
     sums = step.line(0.5, 0.1 * np.arange(4))
-    assert np.all(sums.bracket_error == 1.0)
+    assert np.all(sums.inside_error == 1.0)
     assert math.isfinite(sums.log_low)
 
 
-def test_a_table_of_unlike_steps_has_the_levels_of_the_largest():
-    """Otherwise guesses are off by a factor of 1000, and each line costs a second."""
-    parts = [(0.001, 0.1, 100), (0.0004, 2.4, 3)]
-    losses = Composition.of((SubsampledGaussianLoss(mu, q, True), n) for q, mu, n in parts)
-    profile = LargestStepProfile(losses)
-    guess = profile._guess(math.log(1e-6), "delta")[0]
-    assert profile.epsilon_near(math.log(1e-6)) == pytest.approx(guess, rel=0.1)
+def test_the_levels_of_unlike_steps_are_those_of_the_likeliest_large_losses():
+    losses = steps((0.001, 0.1, 100), (0.0004, 2.4, 3))
+    with question_meter():
+        profile = LargestStepProfile(losses)
+        low, high = profile.log_delta(profile.epsilon_near(math.log(1e-6)))
+    assert high - low < 1e-8
+    assert 0.5 * (low + high) == pytest.approx(math.log(1e-6), abs=1e-3)
 
 
 def test_a_bracket_without_a_bound_claims_nothing(monkeypatch):
     """An infinite bound on both measures is not a bound on their difference (LS-6)."""
-    loss = SubsampledGaussianLoss(1.0, 1e-3, True)
-    step = StepNodes(loss, "one", 3, 1.0, 3.0, 20.0, 6.0)
-    bracket = BracketSum((step,), 0.0, np.array([1.0, 2.0, 4.0]))
+    total = StepSum(steps((1e-3, 1.0, 3)), 0.002, 0.02, 0.1, 20.0)
     monkeypatch.setattr(StepNodes, "log_above", lambda *_: (math.inf, math.inf))
-    assert bracket.log_f_above(1) == math.inf
+    assert total.log_above(1.0) == math.inf
 
 
 def test_many_rare_fixed_size_steps_give_no_warning():
@@ -431,12 +412,12 @@ ADDED_BESIDE = Composition.of(
 
 
 @pytest.mark.parametrize("epsilon", [0.15, 1.1, 3.0])
-def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(epsilon, monkeypatch):
+def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(epsilon):
     """The transform of the release is not conjugated with those of the added steps."""
-    monkeypatch.setattr(
-        "neyman.curves.profiles.sampled_steps.many_steps.line_at", lambda *_, **__: None
-    )
-    low, high = LargestStepProfile(ADDED_BESIDE).log_delta(epsilon)
+    with question_meter():
+        line = LargestStepProfile(ADDED_BESIDE)._split(epsilon, False, 8.0)
+    assert line is not None
+    low, high = (float(v[0]) for v in line.log_delta(np.array([epsilon])))
     one = contour_profile(ADDED_BESIDE, release=False).log_delta(epsilon)
     assert high - low < 1e-6
     assert max(low, one[0]) <= min(high, one[1]) + 1e-13
@@ -458,29 +439,25 @@ def test_steps_that_a_gaussian_release_hides_are_answered():
 
 
 @pytest.mark.parametrize("y", [30.0, 50.0, 80.0])
-def test_guesses_reach_beyond_the_floats(y):
+def test_answers_reach_beyond_the_floats(y):
     """The tail of one step at y, whose probability is not a float, is about e^{-y^2 / 2}."""
     rate, mu = 1.6e-8, 2.9
     profile = LargestStepProfile(steps((rate, mu, 1)))
     epsilon = mu * y - mu * mu / 2 + math.log(rate)
     exact = profile_of_one(SubsampledGaussianLoss(mu, rate, True))
     known = exact.log_delta(epsilon)
-    assert profile._sum.table(known[0]).log_delta(epsilon) == pytest.approx(known[0], rel=1e-2)
     low, high = profile.log_delta(epsilon)
     assert ref.meet((low, high), known)
 
 
 def test_a_bracket_that_is_no_float_beside_the_bulk_has_a_bound():
-    """M_bracket / M_low = e^-800 or so: its share is small, but above 0 (LS-6)."""
-    loss = SubsampledGaussianLoss(0.5, 1e-3, True)
-    low, high = (0.5 * y - 0.125 for y in (56.0, 60.0))
-    bracket = BracketSum(
-        (StepNodes(loss, "one", 3, low, high, 100.0, 6.0),), 0.0, np.array([0.5, 1.0, 2.0])
-    )
-    assert np.all(bracket.log_f < -750)
-    assert np.all(bracket.log_f > -1500)
-    for k in range(3):
-        assert bracket.log_f[k] - 1e-3 <= bracket.log_f_above(k) < -700
+    """M_inside / M_low = e^-800 or so: its share is small, but above 0 (LS-6)."""
+    low, high = (math.log1p(1e-3 * math.expm1(0.5 * y - 0.125)) for y in (56.0, 60.0))
+    total = StepSum(steps((1e-3, 0.5, 3)), low, high, 0.1, 100.0)
+    with question_meter():
+        for c in (0.5, 1.0, 2.0):
+            assert -1500 < total.log_above(c) < -700
+            assert float(total.moments(np.array([c]))[0][0]) - 1e-3 <= total.log_above(c)
 
 
 def test_sums_over_many_rare_added_mixtures_stay_short():
@@ -528,19 +505,57 @@ def test_a_delta_whose_bulk_counts_by_a_bound_holds_one_plain_line_of_many_nodes
     assert high[0] - low[0] < 1e-7
 
 
-def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
-    """Tilts that would need millions of nodes are left out: the sums only steer."""
-    added = SubsampledGaussianLoss(3e-9, 0.01, False)
-    tracemalloc.start()
-    RealSums([(NormalRatio(added, "one"), 100)], 0.0, 3e-10, 131_072.0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 100 << 20
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.3, 1 / 3, 0.7])
 @pytest.mark.parametrize("count", [1, 3, 7])
 def test_the_largest_loss_of_additions_is_rounded_up(rate, count):
     losses = Composition.of([(SubsampledGaussianLoss(1.0, rate, False), count)])
     largest = LargestStepProfile(losses)._supremum
     assert largest >= losses.supremum > math.nextafter(largest, 0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "width"),
+    [
+        (ny.Gaussian(0.132).subsample(rate=0.5) * 3, 83.4, 1e-8),  # large losses far above epsilon
+        (
+            ny.Gaussian(0.882).subsample(rate=3.86e-6) * 761
+            + ny.Gaussian(0.964).subsample(rate=8.92e-5) * 160,
+            33.3,
+            10.0,
+        ),
+        (ny.Gaussian(0.3).subsample(rate=0.5, neighboring="replace-one") * 10**5, 0.0, 1e-6),
+    ],
+)
+def test_sums_that_rounding_hides_give_neither_a_warning_nor_an_error(mechanism, epsilon, width):
+    bound = mechanism.tradeoff().log_delta(epsilon)
+    assert bound.upper - bound.lower < width
+
+
+def test_an_epsilon_far_beyond_the_spread_is_found():
+    """No loss above the last level counts where the bulk is at 1e-100."""
+    bound = (ny.Gaussian(5.15).subsample(rate=5.69e-8) * 10_000).tradeoff().epsilon(1e-100)
+    assert bound.lower == pytest.approx(2.33073007427e-5, rel=1e-11)
+    assert bound.upper - bound.lower < 1e-9 * bound.upper
+
+
+def test_a_schedule_of_six_noises_is_narrow():
+    parts = ((1.13, 0.0205), (2.715, 0.00156), (2.573, 0.0017), (1.34, 0.00643), (0.8087, 0.00141))
+    each = [ny.Gaussian(s).subsample(rate=q) * 100 for s, q in (*parts, (1.0, 0.01))]
+    bound = sum(each[1:], each[0]).tradeoff().epsilon(5.94e-12)
+    assert bound.upper - bound.lower < 1e-9
+
+
+def test_an_inside_that_rounding_hides_counts_with_its_whole_bound():
+    """F is then the visible part: its error is relative to this part [LS-6]."""
+
+    class Hidden(StepSum):
+        def transforms(self, tilt, u):
+            shown, lost = np.zeros(len(u)), np.full(len(u), -1.0)
+            low = 0.0, shown, np.full(len(u), 1e-15)
+            visible = CutTransform(low[0], math.log(1e-6), shown, shown, low[2], low[2])
+            hidden = CutTransform(low[0], math.log(4e-7), shown, lost, low[2], np.ones(len(u)))
+            return [(1, visible), (1, hidden)]
+
+    total = Hidden(steps((1e-3, 1.0, 3)), 0.1, 0.2, 0.2, 20.0)
+    log_f, error = total.on_line(1.0, np.zeros(1))
+    assert math.exp(log_f[0].real) * (1 + error[0]) >= 1.4e-6

@@ -146,9 +146,9 @@ class Composition:
         return total
 
     @property
-    def listed(self) -> bool:
+    def wave_nodes(self) -> int:
         """Return False: lines end where the characteristic function has decayed."""
-        return False
+        return 0
 
     def end(self, tilt: float, need: float, step: float) -> tuple[float, float] | None:
         """Return None: `log_decay` bounds the nodes beyond the last one."""

@@ -41,7 +41,7 @@ class Limits:
     blurred_nodes: int = 1 << 14  # with a tiny release
     terms: float = 1e6  # terms of K
     node_terms: float = 4e7  # nodes times terms of K
-    wave_terms: float = 3e8  # the same for K of finitely many values, which is fast
+    wave_terms: float = 1.5e9  # the same for K that is a sum of waves, which is fast
     plain_node_terms: float = 3e6  # the same for a line without a release
     blur_width: float = 1e-8  # relative width due to a tiny release, if nodes allow
     least_miss: float = 1e-300  # least 1 - power to compute
@@ -95,8 +95,8 @@ class LineSum(Protocol):
     """Describe what lines of integration need from a sum of independent losses."""
 
     @property
-    def listed(self) -> bool:
-        """Return True if losses have finitely many values: `end` bounds the omitted nodes."""
+    def wave_nodes(self) -> int:
+        """Return the most nodes of a line if K is a sum of waves, which `end` ends; else 0."""
         ...
 
     @property
@@ -334,6 +334,30 @@ class Line:
 L = TypeVar("L", bound=Line)
 
 
+@dataclass(frozen=True)
+class Mass:
+    """Bound delta of a measure whose losses are far above epsilon by its masses [LS-12].
+
+    (1 - e^{-x})_+ is between 1 - e^{-x / 2} and 1, so delta is between F(0) - e^{epsilon / 2}
+    F(-1/2) and F(0).
+
+    Args:
+        low, high: bounds on log F(0).
+        half: upper bound on log F(-1/2).
+    """
+
+    low: float
+    high: float
+    half: float
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Return certified bounds on log delta at each epsilon, shape (m,)."""
+        slack = 8 * UNIT * (1 + np.abs(epsilon))  # slack: counted
+        lost = np.minimum(self.half + 0.5 * epsilon - self.low + slack, 0.0)
+        with np.errstate(divide="ignore"):
+            return self.low + np.log(-np.expm1(lost)), np.full(len(epsilon), self.high)
+
+
 @dataclass(frozen=True, eq=False)
 class Telescope:
     """Represent one line per bracket for epsilons near one epsilon.
@@ -341,11 +365,11 @@ class Telescope:
     Their values sum to delta [LS-7].
 
     Args:
-        lines: one line per bracket that matters.
+        lines: one line per bracket that matters, or its mass.
         rest: for each negligible bracket, a tilt and an upper bound on log F at the tilt.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[Line | Mass, ...]
     rest: tuple[tuple[float, float], ...]
     bump: None = None
 
@@ -374,17 +398,6 @@ class Telescope:
         """Return the width of the bounds on log delta at this epsilon."""
         low, high = self.log_delta(np.array([epsilon]))
         return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
-
-    def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
-        """Estimate log P(L > epsilon), or log Q(L > epsilon) if not ``ahead``."""
-        total = np.full(len(epsilon), -math.inf)
-        for line in self.lines:
-            z = line.c + 1j * line.u
-            sums = np.real(series(line.weight * (z + 1 if ahead else z), epsilon * line.u[1]))
-            scale = line.top - line.c * epsilon - (0.0 if ahead else epsilon)
-            with np.errstate(divide="ignore"):
-                total = np.logaddexp(total, np.log(np.maximum(sums, 0.0)) + scale)
-        return total
 
 
 def log_chernoff(losses: LineSum, epsilon: float) -> float:
@@ -527,7 +540,7 @@ def _best_line(
 
 def rough(losses: LineSum, epsilon: float) -> float:
     """Estimate log delta(epsilon), from the bell shape of the integrand around its saddle."""
-    tilts, x = tilts_of(losses, epsilon)
+    tilts, x = _coarse_tilts(losses, epsilon)
     return min(tilts.log_terms(x, epsilon), 0.0)
 
 
@@ -674,24 +687,31 @@ def tilts_of(losses: LineSum, epsilon: float | None, log_delta: float = 0.0) -> 
     ``log_delta`` is used if ``epsilon`` is None. If the cubics are too inaccurate, return only
     tilts around this x.
     """
+    tilts, x = _coarse_tilts(losses, epsilon, log_delta)
+    if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
+        return tilts, x
+    if epsilon is not None:
+        epsilon = _neighbor(epsilon, x)
+    return _uneven_tilts(losses, tilts.blocks, epsilon, log_delta)
+
+
+def _coarse_tilts(
+    losses: LineSum, epsilon: float | None, log_delta: float = 0.0
+) -> tuple[Tilts, float]:
+    """Return the blocks of tilts up to the saddle, and its x. Their cubics may be inaccurate."""
     blocks = 1
     while True:
         tilts = _tilts(losses, blocks)
         row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
         x = tilts.place(row, value)
         if tilts.complete:
-            break
+            return tilts, x
         if (
             x + LIMITS.saddle_efolds < tilts.x[-1]
             and tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]
         ):
-            break
+            return tilts, x
         blocks += 1
-    if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
-        return tilts, x
-    if epsilon is not None:
-        epsilon = _neighbor(epsilon, x)
-    return _uneven_tilts(losses, blocks, epsilon, log_delta)
 
 
 @array_cache
@@ -894,7 +914,7 @@ class _Plan:
 
     @property
     def count(self) -> float:
-        return self.end / self.h
+        return self.end / self.h if self.h > 0 else math.inf
 
     @property
     def cost(self) -> float:
@@ -909,23 +929,25 @@ def _best_plan(
 
     Off the saddle, terms are larger than their sum, and cancellation loses digits.
     """
-    best, span, listed = None, losses.span, losses.listed
-    for place in _places(tilts, aim, 1 if listed else len(FACTORS)):
+    best, span, waves = None, losses.span, losses.wave_nodes
+    for place in _places(tilts, aim, 1 if waves else len(FACTORS)):
         if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place[2]):
             break
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
             best = plan
-        if not (release or listed or span) and best.count > LIMITS.plain_nodes:
+        if not (release or waves or span) and best.count > LIMITS.plain_nodes:
             break
     assert best is not None
+    if not best.h > 0:  # no alias has a bound
+        return None
     most, work = (
         (LIMITS.nodes, LIMITS.node_terms)
         if release or span
         else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
     )
-    if listed:
-        most, work = LIMITS.nodes, LIMITS.wave_terms
+    if waves:
+        most, work = waves, LIMITS.wave_terms
     if best.count <= most:
         places = losses.places(best.c, best.end)
         if places <= LIMITS.terms and best.count * places <= work:
@@ -1117,7 +1139,7 @@ def end_of(
 
     Return an infinite height, or half a period of a lattice, if no height is certified.
     """
-    if losses.listed:
+    if losses.wave_nodes:
         known = losses.end(c, need, h)
         # `nodes` divides by pi times the last height, which is less than h beyond this one.
         return (

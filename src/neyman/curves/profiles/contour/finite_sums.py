@@ -3,7 +3,7 @@
 Losses of discrete noise on a sample are unevenly spaced. Their characteristic function is a short
 sum that returns near 1 far out. But the mean of its squared size over any window is at most the
 mean around 0. So sums over cells bound the nodes beyond the last one of a line. Rare large losses
-are split off by size, as for Gaussian steps (`bracket_sum`). See
+are split off by size, as for Gaussian steps (`brackets`). See
 docs/certificates/finite-values.md for the derivation.
 """
 
@@ -20,27 +20,27 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import TiltedValues
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
+from neyman.curves.profiles.contour.brackets import (
+    RATIO,
+    BracketSum,
+    CutTransform,
+    CutWeights,
+    LargestTermProfile,
+)
 from neyman.curves.profiles.contour.contour import LIMITS as CONTOUR_LIMITS
-from neyman.curves.profiles.contour.contour import ContourLines, ContourProfile
-from neyman.curves.profiles.contour_line import LIMITS, Line, Telescope, line_at, rough, tilts_of
-from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.lattice.lattice import tilt_of_level
-from neyman.curves.profiles.profile import Interval, Profile
+from neyman.curves.profiles.profile import Profile
 from neyman.curves.profiles.selection import register
-from neyman.numerics.arrays import Array, real_part
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.characteristic_function import rounding, wave_sum
 from neyman.numerics.operations import CALL, charge, in_question
-from neyman.numerics.roots import bisect
-from neyman.numerics.rounding import above
 
 WINDOWS = (1 + math.pi**2 / 6) / math.pi  # factor of a window's mean, over its end squared [FV-3]
-GOOD_WIDTH = 1e-8  # width of log delta at which one line suffices
 
 
 @dataclass(frozen=True)
-class FiniteSum:
+class FiniteSum(BracketSum):
     """Represent a sum of losses that each have finitely many values.
 
     With levels, it is a bracket [FV-1]: the sums of which no term is above ``high``, less those of
@@ -56,23 +56,19 @@ class FiniteSum:
     high: float = math.inf
 
     @property
-    def listed(self) -> bool:
-        return True
-
-    @property
-    def span(self) -> float:
-        return 0.0
-
-    @property
     def _has_levels(self) -> bool:
-        return self.low > -math.inf or self.high < math.inf
+        return self.split or self.high < math.inf
+
+    @property
+    def wave_nodes(self) -> int:
+        return 1 << 16
 
     def places(self, tilt: float, height: float) -> float:
         return self.losses.places(tilt, height)
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         if self._has_levels:
-            return np.zeros(len(edges))  # `end` bounds the nodes
+            return super().log_decay(tilt, edges, need)
         return self.losses.log_decay(tilt, edges, need)
 
     def laws(self, tilt: float) -> list[_CutValues]:
@@ -89,81 +85,25 @@ class FiniteSum:
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """Return log F(z), and a bound on the error of F(z) relative to F(Re z) [FV-1]."""
-        if not self._has_levels:
-            return self.losses.mgf(z, log_rest)
-        if z.dtype.kind == "c":
-            return self._on_line(float(z[0].real), np.imag(z))
-        each = [self._on_line(c, np.zeros(1)) for c in z.tolist()]
-        log_f, error = np.real(np.array(each))[:, :, 0].T
-        return log_f, error
+        return super().mgf(z) if self._has_levels else self.losses.mgf(z, log_rest)
 
-    @np.errstate(all="ignore")  # a NaN gives a trivial bound
-    def _on_line(self, tilt: float, u: Array) -> tuple[Array, Array]:
-        total, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
-        worst, inside, size, missing = np.zeros(len(u)), np.zeros(len(u)), np.ones(len(u)), 0.0
-        for law in self.laws(tilt):
-            n = law.count
-            below, within = law.waves(u)
-            error, more = law.errors(u)
-            if self.low == -math.inf:
-                moved, error = _log1p(within), np.zeros(len(u))
-            else:
-                moved = _log1p(below - law.alpha)
-                ratio = log1p((law.alpha + within) * np.exp(-moved))
-                gain, missing = gain + n * ratio, missing + n * law.log_share
-                size = size + n * np.abs(ratio)
-            total, size = total + n * (law.log_mgf + moved), size + n * np.abs(moved)
-            worst, inside = worst + n * (error + more + law.error), inside + n * more
-        if self.low > -math.inf:
-            near = np.real(gain) < 30
-            moved = np.where(near, np.log(np.expm1(np.where(near, gain, 1.0))), gain)
-            far = gain + np.log1p(-np.exp(-np.where(near, 30.0, gain)))
-            total = total + np.where(near, moved, far)
-            inside = inside / -math.expm1(missing)
-            worst = worst + inside
-        # |F| over its value at u = 0, which it does not exceed.
-        phi = np.exp(np.minimum(real_part(total) - total[0].real, 0.0))
-        error = worst * np.exp(worst) + 16 * UNIT * (size * phi + 1)  # slack: counted
-        return total, np.where(np.isfinite(error), error, math.inf)
+    def transforms(self, tilt: float, u: Array) -> list[tuple[int, CutTransform]]:
+        return [(law.count, law.transform(u, split=self.split)) for law in self.laws(tilt)]
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Return log F, and mean and variance of the measure under each tilt; uncertified."""
-        if not self._has_levels:
-            return self.losses.moments(tilts)
-        with np.errstate(all="ignore"):
-            return self._moments(tilts)
+        return super().moments(tilts) if self._has_levels else self.losses.moments(tilts)
 
-    def _moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        k, mean, variance, missing, rises, bends = np.zeros((6, len(tilts)))
-        for law, n in self.losses.laws:
-            values = law.tilted_values(0.0)
+    def weights(self) -> list[CutWeights]:
+        each: list[CutWeights] = []
+        for loss, count in self.losses.laws:
+            values = loss.tilted_values(0.0)
             assert values is not None
-            place = values.place[values.place <= self.high]
-            charge(CALL + 100 * len(tilts) * len(place))
-            p = np.multiply.outer(tilts, place) + values.log_p[values.place <= self.high]
-            top = p.max(axis=1)
-            p = np.exp(p - top[:, None])
-            total = p.sum(axis=1)
-            k = k + n * (top + np.log(total))
-            p /= total[:, None]
-            split = self.low > -math.inf
-            inside, below = (p * (place > self.low), p * (place <= self.low)) if split else (p, p)
-            m = below @ place / below.sum(axis=1)
-            away = (place - m[:, None]) ** 2
-            v = (below * away).sum(axis=1) / below.sum(axis=1)
-            mean, variance = mean + n * m, variance + n * v
-            if split:
-                alpha = inside.sum(axis=1)
-                far = (inside * (place - m[:, None])).sum(axis=1)
-                square = (inside * away).sum(axis=1)
-                missing, rises = missing + n * np.log1p(-np.minimum(alpha, 1.0)), rises + n * far
-                bends = bends + n * (square - alpha * v - far * far)
-        if self.low == -math.inf:
-            return k, mean, variance
-        scale = -np.expm1(missing)
-        move = rises / scale
-        spread = variance + (bends + rises * rises) / scale - move * move
-        return k + np.log(scale), mean + move, np.maximum(spread, 1e-300)
+            place, log_p = (v[values.place <= self.high] for v in (values.place, values.log_p))
+            low = np.where(place <= self.low, log_p, -math.inf) if self.split else None
+            inside = np.where(place > self.low, log_p, -math.inf)
+            each.append(CutWeights(count, place, low, inside))
+        return each
 
     def end(self, tilt: float, need: float, step: float) -> tuple[float, float] | None:
         """Return a height, and the log of a bound on the nodes beyond it [FV-3].
@@ -197,7 +137,7 @@ class FiniteSum:
         count = math.ceil(min(max(far - first, widest) / widest, most))
         stretches.append(first + widest * np.arange(count + 1))
         charge(CALL + count * (300.0 * len(laws) + 10 * terms), count)
-        split = self.low > -math.inf
+        split = self.split
         each = [[law.sizes(x, split=split) for x in stretches] for law in laws]
         size = np.ones(sum(map(len, each[0])))
         for sizes in each:
@@ -212,7 +152,7 @@ class FiniteSum:
         beyond = WINDOWS * 2 * float(cells.sum()) / max(float(u[-1]) - step, step) ** 2
         cells = cells[1:] / (math.pi * u[1:-1] ** 2)
         rest = np.cumsum(np.append(beyond, cells[::-1]))[::-1] * (1 + 1e-9)
-        affordable = np.searchsorted(u, step * min(LIMITS.nodes, LIMITS.wave_terms / terms)) - 2
+        affordable = np.searchsorted(u, step * min(self.wave_nodes, 3e8 / terms)) - 2
         k = min(int(np.argmax(rest <= max(math.exp(-need), 2 * beyond))), max(int(affordable), 0))
         if not rest[k] < math.exp(15 - need):
             return None
@@ -321,6 +261,21 @@ class _CutValues:
             high = high + rounding(self.inside, self.inside_p, u)
         return low, high
 
+    @np.errstate(all="ignore")
+    def transform(self, u: Array, *, split: bool) -> CutTransform:
+        """Return the transforms of this loss below the bracket and inside."""
+        below, within = self.waves(u)
+        (error, more), own = self.errors(u), self.error
+        if not split:
+            return CutTransform(-math.inf, self.log_mgf, below, within, error, more + own)
+        alpha = max(self.alpha, 1e-300)
+        rest = math.exp(self.log_share)
+        log_low, log_inside = self.log_mgf + self.log_share, self.log_mgf + math.log(alpha)
+        low, inside = below / rest, within / alpha
+        return CutTransform(
+            log_low, log_inside, low, inside, error / rest + own, more / alpha + own
+        )
+
     def sizes(self, u: Array, *, split: bool) -> Array:
         """Return bounds on |phi| to the power n in each cell between two heights [FV-2].
 
@@ -346,13 +301,8 @@ class _CutValues:
             return size * (0.5 * (1 + square)) if odd else size
 
 
-class FiniteSumProfile(ContourProfile):
-    """Compute the profile of a sum of finitely many values by lines.
-
-    Where one line is wide, brackets by the largest term have a line each.
-    """
-
-    patient = False
+class FiniteSumProfile(LargestTermProfile):
+    """Compute the profile of a sum of finitely many values by lines."""
 
     def __init__(self, losses: Composition) -> None:
         reverse = losses.reverse()
@@ -360,109 +310,46 @@ class FiniteSumProfile(ContourProfile):
         def backward() -> Profile:
             return in_question(("finite sum", reverse), lambda: FiniteSumProfile(reverse))
 
-        super().__init__(
-            FiniteSum(losses), backward, losses.infinite, above(losses.supremum), losses.log_top
-        )
-        self._composition = losses
         each = [loss.tilted_values(0.0) for loss, _ in losses.laws]
         # Below e^-600, a share of a value could leave the floats.
         places = np.unique(np.concatenate([v.place[v.log_p > -600] for v in each if v is not None]))
-        self._spread = math.sqrt(float(losses.moments(np.zeros(1))[2][0]))
-        # Levels are between values, each an eighth of the next one, and just above these values.
-        top = float(places[-1])
+        spread = math.sqrt(float(losses.moments(np.zeros(1))[2][0]))
+        super().__init__(FiniteSum(losses), FiniteSum(losses), losses, backward, spread)
+        self._places = places
+
+    def brackets(self, epsilon: float, ratio: float = RATIO) -> list[FiniteSum]:
+        """Return brackets for an epsilon. Levels far below it are one."""
+        levels = in_question((self, ratio), lambda: self._levels(ratio))
+        low = next((x for x in levels if x > epsilon / ratio), levels[-1])
+        levels = [-math.inf, *(x for x in levels if x >= low)]
+        return [FiniteSum(self._composition, a, b) for a, b in pairwise(levels)]
+
+    def _levels(self, ratio: float) -> list[float]:
+        """Return levels between values, from about the spread up, and one just above all values."""
+        top = float(self._places[-1])
         levels = [top + 1e-9 * abs(top) + 1e-300]
-        positive, level = places[places > 0], top / 8
+        positive, level = self._places[self._places > 0], top / ratio
         while level > 0.03 * self._spread and len(levels) < 40:
             k = int(np.searchsorted(positive, level))
             if k == 0:
                 break
             levels.append(0.5 * float(positive[k - 1] + positive[k]))
-            level /= 8
-        levels = sorted({-math.inf, *levels})
-        self._brackets = [FiniteSum(losses, a, b) for a, b in pairwise(levels)]
+            level /= ratio
+        return sorted({*levels})
 
-    def _line(self, epsilon: float) -> ContourLines | None:
-        line = super()._line(epsilon)
-        width = math.inf if line is None else line.width(epsilon)
-        if width <= GOOD_WIDTH:
-            return line
-        # Levels far below epsilon are one bracket.
-        low = next((x.high for x in self._brackets if x.high > epsilon / 8), math.inf)
-        brackets = [FiniteSum(self._composition, -math.inf, low)]
-        brackets += [x for x in self._brackets if x.low >= low]
-        bounds = [_chernoff(x, epsilon) for x in brackets]
-        most = max(bound for bound, _, _ in bounds)
-        lines: list[Line] = []
-        rest: list[tuple[float, float]] = []
-        for bracket, (bound, tilt, log_f) in zip(brackets, bounds, strict=True):
-            one = line_at(bracket, epsilon) if bound > most - 28 else None
-            if one is None:
-                rest.append((tilt, log_f))
-            else:
-                lines.append(one)
-        # Values above the last level: F <= n E[e^{cL}; L beyond] M^(n - 1) [FV-1]. Here c = 1, as
-        # a large tilt makes values likely that are below e^-600.
-        c, beyond = 1.0, 0.0
+    def beyond(self, last: float) -> list[tuple[float, float]]:
+        """Bound values above the last level: F <= n E[e^{cL}; L beyond] M^(n - 1) [FV-1]."""
+        # Here c = 1, as a large tilt makes values likely that are below e^-600.
+        c, more = 1.0, 0.0
         for loss, n in self._composition.laws:
             values = loss.tilted_values(c)
             assert values is not None
-            logs = values.log_p[values.place > brackets[-1].high].tolist()
-            logs += [log_share for log_share, x in values.lost if x > brackets[-1].high]
-            beyond += n * math.fsum(math.exp(min(log_share, 700.0)) for log_share in logs)
+            logs = values.log_p[values.place > last].tolist()
+            logs += [log_share for log_share, x in values.lost if x > last]
+            more += n * math.fsum(math.exp(min(log_share, 700.0)) for log_share in logs)
         k, error = (float(v[0]) for v in self._composition.mgf(np.array([c])))
-        log_f = k + math.log1p(error) + math.log(beyond + 1e-300)
-        rest.append((c, log_f + 16 * UNIT * (1 + abs(k))))  # slack: counted
-        split = Telescope(tuple(lines), tuple(rest))
-        return split if lines and split.width(epsilon) < width else line
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon with this log delta by bisection, then by Newton's method."""
-        top = min(self._supremum, 1e9)
-        ends = math.log(1e-6 * self._spread), math.log(top)
-        if not (ends[0] < ends[1] and self._rough(math.exp(ends[0])) > log_delta):
-            return 1.0
-
-        def above_delta(log_epsilon: float) -> bool:
-            return self._rough(math.exp(log_epsilon)) > log_delta
-
-        epsilon = math.exp(bisect(above_delta, *ends, width=0.05)[0])
-        for _ in range(8):
-            low, high = self.log_deltas(epsilon * np.array([1.0, 1 + 1e-5]))
-            middle = 0.5 * (low + high)
-            if not np.all(np.isfinite(middle)) or middle[1] >= middle[0]:
-                break
-            slope = float(middle[1] - middle[0]) / 1e-5
-            move = (log_delta - float(middle[0])) / slope
-            epsilon = min(epsilon * math.exp(min(max(move, -2.0), 2.0)), 0.999999 * top)
-            if abs(move) < 1e-3:
-                break
-        return epsilon
-
-    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log powers by deltas near the threshold of the test, for each level."""
-        ends: list[Interval] = []
-        for level in log_levels.tolist():
-            tilt = np.array([tilt_of_level(self._losses, level, 1e6)])
-            _, star, variance = (float(v[0]) for v in self._losses.moments(tilt))
-            scale = 0.3 * math.sqrt(variance)
-            if star > 0:  # the place at which delta + e^epsilon level is about least
-                epsilon = np.geomspace(1e-3, 1e3, 61) * self._spread
-                epsilon = epsilon[epsilon < self._supremum]
-                g = [np.logaddexp(self._rough(e), e + level) for e in epsilon.tolist()]
-                k = int(np.argmin(g))
-                star, scale = float(epsilon[k]), 0.2 * float(epsilon[k])
-            near = log_power_near(self.log_deltas, level, star, scale)
-            if near[0] == -math.inf:
-                low, high = super()._by_duality(np.array([level]))
-                near = float(low[0]), float(high[0])
-            ends.append(near)
-        low, high = np.array(ends).T
-        return low, high
-
-    def _rough(self, epsilon: float) -> float:
-        """Estimate log delta, from the bell shapes of the integrands of all brackets."""
-        each = np.array([rough(x, epsilon) for x in self._brackets])
-        return float(np.logaddexp.reduce(np.where(np.isnan(each), -math.inf, each)))
+        log_f = k + math.log1p(error) + math.log(more + 1e-300)
+        return [(c, log_f + 16 * UNIT * (1 + abs(k)))]  # slack: counted
 
 
 def _k_near_zero(plain: TiltedValues, tilt: float, high: float) -> tuple[float, float]:
@@ -491,20 +378,6 @@ def _k_near_zero(plain: TiltedValues, tilt: float, high: float) -> tuple[float, 
     k = math.log1p(excess)
     # slack: counted
     return plain.log_mgf + k, plain.error + 2 * (error + lost) + 4 * UNIT * abs(k)
-
-
-def _log1p(m: Array) -> Array:
-    """Return log(1 + m), and log 1e-16 where 1 + m is less."""
-    return log1p(np.where(np.abs(1 + m) < 1e-16, 1e-16 - 1, m))
-
-
-def _chernoff(bracket: FiniteSum, epsilon: float) -> tuple[float, float, float]:
-    """Return Chernoff's bound on the log of a bracket's share of delta, its tilt, and log F."""
-    c = math.exp(tilts_of(bracket, epsilon)[1])
-    k, error = (float(v[0]) for v in bracket.mgf(np.array([c])))
-    slack = 8 * UNIT * abs(k)  # slack: counted
-    log_f = k + math.log1p(error) + slack if error < math.inf else math.inf
-    return log_f - c * epsilon, c, log_f
 
 
 @register(96, "samples of discrete noise: lines that end where a mean over windows bounds the rest")

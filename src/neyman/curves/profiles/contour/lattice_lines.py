@@ -47,8 +47,8 @@ class LatticeSum:
         return float(self.width)
 
     @property
-    def listed(self) -> bool:
-        return False
+    def wave_nodes(self) -> int:
+        return 0
 
     def end(self, tilt: float, need: float, step: float) -> None:
         return None

@@ -1,52 +1,50 @@
-"""Compute profiles of Gaussian steps on samples by one line, or by one per largest step's size.
+"""Compute profiles of Gaussian steps on samples by one line, or one per size of the largest step.
 
-If a sum has a few rare large losses among many small ones, no single line of integration is good
-for both. Therefore, each bracket (`bracket_sum`) of the largest step has its own line, near its
-saddle point of about 1 / level. A table of real sums (`real_sums`) guesses where the lines should
-be. See docs/certificates/largest-step.md for the derivation.
+A window (`step_grid`) cuts off the losses of a step above a level. So sums over y are short, and
+transforms of brackets (`brackets`) die out fast. See docs/certificates/largest-step.md for the
+derivation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtri_exp
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, NormalRatio, Part
 from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
 from neyman.curves.profiles.combination import CascadeProfile, group_profile
+from neyman.curves.profiles.contour.brackets import (
+    RATIO,
+    BracketSum,
+    CutTransform,
+    CutWeights,
+    LargestTermProfile,
+)
 from neyman.curves.profiles.contour.conditioning import conditioned
 from neyman.curves.profiles.contour.contour import LIMITS as CONTOUR_LIMITS
-from neyman.curves.profiles.contour.contour import ContourProfile, smooth
-from neyman.curves.profiles.contour_line import Line, Telescope, line_at, line_for, log_kernel
-from neyman.curves.profiles.duality import Conjugate
+from neyman.curves.profiles.contour.contour import smooth
+from neyman.curves.profiles.contour_line import Mass
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero
-from neyman.curves.profiles.sampled_steps.bracket_sum import LIMITS as BRACKET_SUM_LIMITS
-from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
-from neyman.curves.profiles.sampled_steps.real_sums import LIMITS as REAL_SUMS_LIMITS
-from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, place_of
-from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
-from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
+from neyman.curves.profiles.profile import Engine, Profile
+from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
+from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.curves.profiles.selection import register
-from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import in_question
-from neyman.numerics.roots import falls_to
-from neyman.numerics.rounding import above
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the splitting of a sum, and on searches. All values give valid bounds.
+    """Limits on the splitting of a sum. All values give valid bounds.
 
     Args:
         window_slope: smallest slope m of log psi in t, times 0.3 / mu if this is above 1 (0.6 / mu
@@ -55,617 +53,425 @@ class Limits:
         window_share: smallest ratio of m to the slope of the step's log density at epsilon. At x
             below a level, log(1 - s) falls by m x and (m x)^2 / 18. With a smaller ratio, smaller
             losses dominate.
-        level_ratio: ratio of successive levels, and of epsilon to the first level. The line of a
-            level is good for losses that differ by about this ratio.
-        last_loss: from this level on, there are no windows.
-        cancellation_efolds: largest log ratio of the terms of one line to their sum. It costs as
-            many digits.
-        cell_efolds: change of log delta between two epsilons that share lines.
-        one_line_nodes: if one line needs more nodes, levels are tried.
-        outcome_nodes: if sums over y need more nodes, no line is tried.
-        bracket_tilts: number of tilts at which a bracket's transform is estimated.
-        sure_steps: if more steps on average use the record, one line of K is tried first.
-        enough_width: width of log delta at which no other split is tried.
+        rare_deviations: y of losses that are negligible, unless epsilon is as large.
         atom_steps: most steps for which the sum's atom at 0 matters.
-        deep_efolds, deepest_efolds: -log delta beyond which the guess is rough, and beyond which
-            only a line with a cheap K is tried.
         grid_steps: most steps for which grids are fast.
     """
 
     window_slope: float = 6.0
     window_share: float = 0.4
-    level_ratio: float = 10.0
-    last_loss: float = 20.0
-    cancellation_efolds: float = 4.0
-    cell_efolds: float = 4.0
-    one_line_nodes: float = 4000
-    outcome_nodes: float = 60_000
-    bracket_tilts: int = 40
-    sure_steps: float = 5.0
-    enough_width: float = 3e-7
+    rare_deviations: float = 18.0
     atom_steps: int = 8
-    deep_efolds: float = 300.0
-    deepest_efolds: float = 1e5
     grid_steps: int = 64
-    largest_epsilon: float = 1e9  # largest epsilon of a guess
     largest_peak: float = 300.0  # largest peak of the terms in y
-    guess_share: float = 0.03  # relative error of a guess of log delta
-    # Width of log delta at which a line with other losses suffices.
-    line_width: float = 1e-9
-    # Most nodes of a line with other losses, if the next engine is a grid.
-    nodes_beside_losses: float = 1e6
+    last_peak: float = 40.0  # the same for steps above the last level
+    weight_efolds: float = 200.0  # minus the logarithm of a normal's least weight
     listed_sums: int = 1 << 8  # most sums of other losses to list
     unlike_parts: int = 400  # parts beyond which all levels of all parts are too slow
-    threshold_failures: int = 6  # most failures in a search for a threshold
-    repeated_failures: int = 2  # the same if the sum has an atom at 0
     narrow_width: float = 1e-6  # width of log delta beyond which the next engine is asked
     fair_width: float = 1e-5  # the same for grids
+    # Width of log delta at which a line with other losses suffices.
+    line_width: float = 1e-9
     coarse_points: int = 1 << 13  # points of the first grid
     medium_points: int = 1 << 15  # points of the second grid
     normal_distance: float = 18.0  # largest distance of the two normals, for short sums over y
-    least_threshold: float = 1e-5  # least threshold over the spread
-    reuse_share: float = 0.2  # distance within which a line is reused, over epsilon plus spread
-    reuse_spreads: float = 3.0  # largest reach of lines for many levels, over epsilon plus spread
-    level_thresholds: int = 65  # thresholds for many levels
-    threshold_steps: int = 24  # most steps to the threshold of a level
-    newton_steps: int = 12  # most steps to the epsilon of a delta
-    epsilon_efolds: float = 2e-3  # largest last move of log epsilon in a guess
+    # E-folds below the largest wave at which a wave counts as constant.
+    falling_efolds: float = 60.0
+    angle_efolds: float = 0.1  # range of log angles that count as one
+    least_height: float = 0.3  # least height of a line's end, in units of the tilt
+    largest_height: float = 1e9  # largest height of a line's end, in units of the tilt
 
 
 LIMITS = Limits()
-LOG_HALF = math.log(0.5)
+SHARES = (1.0, 2.0)  # heights of y over a, for bounds on the decay
 
 
-class StepSum:
-    """Find lines of integration for an epsilon, for a sum of steps that are mixtures of normals.
+@dataclass(frozen=True)
+class StepSum(BracketSum):
+    """Represent the sums of steps of which the largest is between two levels, for `line_at`.
 
     Args:
-        losses: the sum.
-        limits: limits of the search.
+        losses: the sum: steps, Gaussian noise, and other losses [LS-11].
+        low, high: the levels.
+        scale: size of the losses for which windows are sharp enough; 0 without windows.
+        last_tilt: the largest tilt.
     """
 
-    def __init__(self, losses: Composition, limits: Limits) -> None:
-        self.losses, self.limits = losses, limits
-        parts: list[tuple[NormalRatio, int]] = []
-        others: list[tuple[Part, int]] = []
-        self.variance, self.farthest, count = 0.0, 0.0, 0
-        sure: list[float] = []
-        for loss, n in losses.parts:
-            if type(loss) is GaussianLoss:
-                self.variance += n * loss.mu_squared
-            elif (step := loss.normal_ratio) is None:
-                others.append((loss, n))
-            else:
-                parts.append((step, n))
-                self.farthest, count = max(self.farthest, step.loss.farthest), count + n
-                sure.append(n * step.loss.ratio_floor)
-        self.parts = tuple(parts)
-        self.others = Composition.of(others) if others else None
-        self.enough_width = limits.enough_width if self.others is None else LIMITS.line_width
-        self.removed = self.parts[0][0].loss.removed
-        order = self.parts[0][0].order
-        # Whether K is a short sum on its own line, and decays fast because of many steps.
-        self.cheap = (self.variance > 0 or count > 2 * limits.atom_steps) and order == "one"
-        self.cheap &= self.others is None or smooth(losses)
-        # Whether several steps almost surely have the record, so no single step dominates.
-        self.ordinary = self.cheap and math.fsum(sure) > limits.sure_steps
-        # The approximate spread of the sum of all losses.
-        self.sides = 1 if order == "one" else 2
-        spread = math.fsum([n * (self.sides * x.loss.mean_shift) ** 2 for x, n in parts])
-        if self.others is not None:
-            spread += float(self.others.moments(np.zeros(1))[2][0])
-        self.spread = math.sqrt(spread + self.variance)
-        self.symmetric = order == "symmetric"
-        # A few such steps have an atom at 0. No line works near it.
-        self.atom_at_zero = self.symmetric and count <= limits.atom_steps and not self.variance
-        self.supremum = above(losses.supremum)
-        self._tables: dict[float, RealSums] = {}
+    losses: Composition
+    low: float
+    high: float
+    scale: float
+    last_tilt: float
 
-    def table(self, log_target: float) -> RealSums:
-        """Return a table of real sums that includes probabilities as small as e^log_target."""
-        depth = 64.0
-        while depth < min(-log_target, self.limits.deepest_efolds):
-            depth *= 2
-        if depth not in self._tables:
-            self._tables[depth] = _real_sums(
-                self.parts, self.variance, self.spread, depth, self.others
-            )
-        return self._tables[depth]
+    @property
+    def _own(self) -> _Nodes:
+        return in_question(("steps", self), lambda: _Nodes(self))
 
-    def rough(self, epsilon: float) -> tuple[float, RealSums]:
-        """Estimate log delta. Also return a table that includes such small probabilities."""
-        table = self.table(0.0)
-        rough = table.log_delta(epsilon)
-        if rough < -table.depth:
-            table = self.table(rough)
-            rough = table.log_delta(epsilon)
-        return rough, table
+    @property
+    def wave_nodes(self) -> int:
+        # Beside other losses, steps of tiny losses need many.
+        return 1 << 15 if self._own.others is None else 1 << 20
 
-    def place(self, epsilon: float) -> float:
-        """Return epsilon rounded down, so that near epsilons share lines.
+    def places(self, tilt: float, height: float) -> float:
+        if tilt > self.last_tilt:
+            return math.inf
+        own = self._own
+        beside = own.others.places(tilt, height) if own.others is not None else 0.0
+        return beside + sum(step.size for step in own.nodes)
 
-        Between two such epsilons, log delta falls by about `Limits.cell_efolds`. The share of each
-        bracket and the error of its line also fall.
-        """
-        room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
-        if self.atom_at_zero:
-            room = min(room, 0.5 * epsilon)
-        if not 0 < room < LIMITS.largest_epsilon:
-            return epsilon
-        rough, table = self.rough(epsilon)
-        fall = rough - table.log_delta(epsilon + 0.1 * room)  # over a tenth of the room
-        if not (fall > 0 and -rough < self.limits.deepest_efolds):
-            return epsilon
-        cell = room * min(0.1 * self.limits.cell_efolds / fall, 0.5)
-        cell = 2.0 ** math.floor(math.log2(cell))
-        return cell * math.floor(epsilon / cell)
-
-    def scale(self, epsilon: float) -> float:
-        """Estimate the size of the losses that determine delta at this epsilon."""
-        return max(epsilon, 0.1 * self.spread)
-
-    def lines(self, epsilon: float) -> Telescope | None:
-        """Return lines for an epsilon: one if its terms do not cancel, else one per level.
-
-        Return None if there are none.
-        """
-        limits = self.limits
-        if epsilon > LIMITS.largest_epsilon:
-            return None
-        best, narrowest = None, math.inf
-        rough, table = self.rough(epsilon)
-        if self.cheap and rough < -limits.deep_efolds:
-            best, narrowest = self.one_line(epsilon)
-        if rough < -limits.deepest_efolds:  # only a line with a cheap K works
-            return best
-        log_delta, tried = rough * (1 + LIMITS.guess_share), list[Sequence[BracketSum]]()
-        for brackets in self._splits(epsilon, rough, table):
-            if narrowest < self.enough_width:
-                break
-            telescope = self._telescope(brackets, epsilon, log_delta)
-            width = telescope.width(epsilon) if telescope is not None else math.inf
-            if width < narrowest:
-                best, narrowest = telescope, width
-            tried.append(brackets)
-        if best is None and not self.atom_at_zero:  # small brackets may count by their bounds
-            share = math.log(CONTOUR_LIMITS.loose_width)
-            each = (self._telescope(brackets, epsilon, log_delta, share) for brackets in tried)
-            return next(filter(None, each), None)
-        return best
-
-    def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
-        """Return a line of K (None if its bounds are infinite), and the width of its bounds."""
-        line = line_at(self.losses, epsilon, release=False)
-        width = math.inf if line is None else line.width(epsilon)
-        return None if line is None or width == math.inf else Telescope((line,), ()), width
-
-    def _splits(
-        self, epsilon: float, rough: float, table: RealSums
-    ) -> Iterator[Sequence[BracketSum]]:
-        """Yield splits of the sum: no split if terms cancel little, then by largest step."""
-        half = self.limits.bracket_tilts // 2
-        c, top, bend = table.saddle(epsilon)
-        # Above c, until the terms rise enough for aliases. Below c, while they fall.
-        reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
-        ahead = np.linspace(0.0, reach, half)
-        tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, half)[:-1], ahead))
-        enough = rough + self.limits.cancellation_efolds + 1 - LIMITS.guess_share * rough
-        short = float(tilts[-1]) * self.farthest < LIMITS.largest_peak
-        if not self.removed or (top < enough and short):
-            yield self.one_bracket(tilts)
-        if self.removed:
-            yield self._levels(epsilon, rough)
-        if self.others is not None:  # the next engine is a grid
-            long = partial(replace, most_nodes=LIMITS.nodes_beside_losses)
-            yield [long(bracket) for bracket in self.one_bracket(tilts)]
-            if self.removed:
-                yield [long(bracket) for bracket in self._levels(epsilon, rough)]
-
-    def _telescope(
-        self,
-        brackets: Sequence[BracketSum],
-        epsilon: float,
-        log_delta: float,
-        unsummed: float = -math.inf,
-    ) -> Telescope | None:
-        """Return lines for all brackets that matter, or None if one of them has no line.
-
-        ``unsummed``: log share of delta below which a bracket without a line counts by its bound.
-        """
-        lines: list[Line] = []
-        rest: list[tuple[float, float]] = []
-        # Start with the bracket that fails most often: the last, or the bulk near an atom.
-        for bracket in brackets if self.atom_at_zero else reversed(brackets):
-            share = bracket.chernoff(epsilon)[0] - log_delta
-            line = None
-            if share >= -BRACKET_SUM_LIMITS.error_efolds - 2:
-                plan = bracket.plan(epsilon, log_delta, self.limits.cancellation_efolds)
-                line = plan.bracket.built(plan) if plan is not None else None
-                if line is None and share >= unsummed:
-                    return None
-            if line is not None:
-                lines.append(line)
-            else:
-                rest.append(bracket.certain(epsilon))
-        return Telescope(tuple(lines), tuple(rest)) if lines else None
-
-    def one_bracket(self, tilts: Array) -> list[BracketSum]:
-        """Return the entire sum as one bracket, or an empty list if sums over y are too long."""
-        nodes = tuple(
-            StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
-            for x, n in self.parts
-        )
-        if any(step.full >= self.limits.outcome_nodes for step in nodes):
-            return []
-        if not self.removed:
-            return [BracketSum(nodes, self.variance, tilts, beside=self.others)]
-        most = self.limits.one_line_nodes
-        return [BracketSum(nodes, self.variance, tilts, most, beside=self.others)]
-
-    def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
-        """Return the brackets for one epsilon: the bulk up to a first level, then one per level."""
-        scale = self.scale(epsilon)
-        # Deep in a tail, the terms of one level cancel more.
-        ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
-        last = self.table(log_delta).last_level(
-            epsilon, log_delta - 2 * BRACKET_SUM_LIMITS.error_efolds
-        )
-        levels = [-math.inf, scale / ratio]
-        # A window passes some losses a few times below its level.
-        while levels[-1] < min(max(self.limits.last_loss, 4 * scale), max(3 * last, 2 * scale)):
-            levels.append(levels[-1] * ratio)
-        rare = levels[-1] >= last  # losses beyond the last level are negligible
-        levels.append(math.inf)
-        tilts: list[Array] = []
-        for low, high in pairwise(levels):
-            start, end = 0.02 / max(low, scale), 400.0 / high
-            if high == math.inf:
-                end = min(
-                    30.0 / max(low, scale), max(LIMITS.largest_peak / self.farthest, 4 * start)
-                )
-            if high == math.inf and rare:  # the nodes cover all mass that matters
-                pad = math.sqrt(2 * (3 * BRACKET_SUM_LIMITS.error_efolds - log_delta)) + 2
-                start, end = 1e-3, max(2.0, (pad - PAD_DEVIATIONS) / self.farthest)
-            tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
-        columns: list[list[StepNodes]] = []
-        for x, n in self.parts:
-            places = [v if math.isinf(v) else place_of(x.loss, v) for v in levels]
-            mu = x.loss.farthest
-            slope = self.limits.window_slope * max(1.0, 0.3 * self.sides / mu)
-            start = place_of(x.loss, min(scale, last))
-            sharpness = max(slope, self.limits.window_share * start / mu**2)
-            sharpness /= max(1.0, scale / 16)
-            grid = StepGrid(x.loss, x.order, sharpness, float(tilts[-1][-1]))
-            columns.append(
-                [
-                    StepNodes(x.loss, x.order, n, low, high, float(c[-1]), sharpness, grid)
-                    for (low, high), c in zip(pairwise(places), tilts, strict=True)
-                ]
-            )
-        if any(step.full >= self.limits.outcome_nodes for column in columns for step in column):
-            return []
-        return [
-            BracketSum(nodes, self.variance, c, beside=self.others)
-            for nodes, c in zip(zip(*columns, strict=True), tilts, strict=True)
+    def weights(self) -> list[CutWeights]:
+        # Every k-th node errs by about e^{-45 / k}, times the count.
+        strides = [
+            4 if n < 1e3 else 2 if n < 1e7 else 1 for n in (s.count for s in self._own.nodes)
         ]
+        each = zip(self._own.nodes, strides, strict=True)
+        return [CutWeights(step.count, *step.weights(stride)) for step, stride in each]
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """Return log F, and mean and variance of the measure under each tilt; uncertified."""
+        k, mean, variance = super().moments(tilts)
+        own, v = self._own, self._own.variance
+        k, mean, variance = (
+            k + 0.5 * v * tilts * (tilts + 1),
+            mean + v * (tilts + 0.5),
+            variance + v,
+        )
+        if own.others is None:
+            return k, mean, variance
+        more = own.others.moments(tilts)
+        return k + more[0], mean + more[1], variance + more[2]
+
+    def transforms(self, tilt: float, u: Array) -> list[tuple[int, CutTransform]]:
+        each = [(step.count, step.line(tilt, u)) for step in self._own.nodes]
+        # For added steps, the sums are conjugates of the transforms.
+        conjugates = [(n, replace(x, inside=np.conj(x.inside))) for n, x in each]
+        return each if self._own.nodes[0].rises else conjugates
+
+    def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
+        """Return log F(z), and a bound on the error of F(z) relative to F(Re z)."""
+        log_f, error = super().mgf(z)
+        if z.dtype.kind == "c":
+            return log_f, error
+        # Of a bracket that rounding hides, only an upper bound is known: F errs by at most that.
+        for k in np.nonzero(~(error < 0.5))[0].tolist():
+            log_f[k], error[k] = self.log_above(float(z[k])), 1.0
+        return log_f, error
+
+    @np.errstate(all="ignore")
+    def on_line(self, tilt: float, u: Array) -> tuple[Array, Array]:
+        """Return log F(tilt + iu), with Gaussian noise and other losses [LS-2, LS-11]."""
+        log_f, error = super().on_line(tilt, u)
+        own, z = self._own, tilt + 1j * u
+        normal = 0.5 * own.variance * z * (z + 1)
+        if own.variance:
+            fall = np.exp(-0.5 * own.variance * u * u)
+            # slack: counted
+            error = error * fall + 16 * UNIT * (1 + abs(normal[0]) + np.abs(normal) * fall)
+        log_f = log_f + normal
+        if own.others is None:
+            return log_f, error
+        k, more = own.others.mgf(z)
+        # The error of each factor multiplies the other factor, largest at u = 0 [LS-11].
+        error = error * (1 + 4 * more) + 2 * more * (1 + error[0])
+        return log_f + k, np.where((more < 0.5) & (error < math.inf), error, math.inf)
+
+    def mass(self, epsilon: float) -> Mass | None:
+        """Return the masses of the bracket if all its losses are above epsilon, else None.
+
+        Sums at a tilt of -1/2 are certified only for one order of a pair [LS-12].
+        """
+        one = all(step.order == "one" for step in self._own.nodes)
+        return super().mass(epsilon) if one else None
+
+    def log_above(self, tilt: float) -> float:
+        """Return an upper bound on log F at a tilt, as F rises with each factor [LS-6]."""
+        nodes = self._own.nodes
+        each = [step.log_above(tilt) for step in nodes]
+        if any(v == math.inf or b == math.inf for v, b in each):
+            return math.inf  # no bound is known
+        lows = [s.count * (v if self.split else b) for s, (v, b) in zip(nodes, each, strict=True)]
+        normal, size = self._log_others(tilt)
+        # Each product is rounded, and a sum of products may cancel.
+        size += 1 + math.fsum(abs(v) for v in lows)
+        value = math.fsum(lows) + normal
+        if not self.split:
+            # slack: the_transform_of_a_bracket_whose_factors_cancel
+            return value + 16 * UNIT * size
+        ratios = np.array([b - v for v, b in each])
+        counts = np.array([float(s.count) for s in nodes])
+        log_gains = log_sum(log_gain(counts, ratios))
+        if log_gains == -math.inf:
+            return -1e300
+        value += float(log_expm1(log_gains[None])[0])
+        # Ratios and logarithms of counts are rounded. For a gain g, log(e^g - 1) magnifies this.
+        far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
+        moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
+        # slack: the_transform_of_a_bracket_whose_factors_cancel
+        return value + 16 * UNIT * (size + moved + abs(value))
+
+    def _log_others(self, tilt: float) -> tuple[float, float]:
+        """Return an upper bound on K(tilt) of all other losses, and the size of its terms."""
+        own = self._own
+        normal = 0.5 * own.variance * tilt * (tilt + 1)
+        if own.others is None:
+            return normal, normal
+        k, error = (float(v[0]) for v in own.others.mgf(np.array([tilt])))
+        return normal + k + math.log1p(error), normal + abs(k)
+
+    @np.errstate(all="ignore")  # a NaN ends no line
+    def end(self, tilt: float, need: float, step: float) -> tuple[float, float] | None:
+        """Return a height, and the log of a bound on the nodes beyond it.
+
+        The bound is on the sum of |F| h / (pi u^2) over all nodes u = j h beyond the height, over
+        F at u = 0 [LS-7].
+
+        Args:
+            tilt: the c of the line.
+            need: e-folds by which the bound should be below 1.
+            step: the distance h of nodes.
+        """
+        top = float(self.mgf(np.array([tilt]))[0][0])
+        if not math.isfinite(top):
+            return None
+        low, high, at_high = LIMITS.least_height, LIMITS.largest_height, math.inf
+        for points in (20, 10):
+            heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
+            u = heights * tilt
+            bound = self.decay(tilt, u) - np.log(math.pi * u) - top
+            enough = np.flatnonzero(bound < -need)
+            if not len(enough):
+                return None
+            first = int(enough[0])
+            high, at_high = float(heights[first]), float(bound[first])
+            if first == 0:
+                break
+            low = float(heights[first - 1])
+        return high * tilt, at_high
+
+    def decay(self, tilt: float, u: Array) -> Array:
+        """Return, for each u, an upper bound on log |F(tilt + iv)| for all v >= u [LS-5, LS-10]."""
+        own, split = self._own, self.split
+        falls = own.falls(tilt)
+        most = [float(np.logaddexp(*step.log_above(tilt))) for step in own.nodes]
+        turns = [step.turn(tilt) for step in own.nodes]
+        heights = np.concatenate([u, turns])
+        best = np.full(len(u), math.inf)
+        for each in falls:
+            laws: list[Array] = []
+            insides: list[Array] = []
+            for k, (step, top, fall) in enumerate(zip(own.nodes, most, each, strict=True)):
+                inside = fall[1].below(heights)
+                law = fall[0].below(heights) if split else inside
+                near = self._by_moments(step, tilt, u, turns[k], float(law[len(u) + k]))
+                law, inside = np.minimum(law[: len(u)], near), inside[: len(u)]
+                laws.append(np.minimum(np.logaddexp(law, inside) if split else law, top))
+                insides.append(inside)
+            counts = [float(step.count) for step in own.nodes]
+            bound = np.array(counts) @ np.array(laws)
+            if split:
+                gains = [math.log(n) + b - v for n, b, v in zip(counts, insides, laws, strict=True)]
+                bound = bound + np.logaddexp.reduce(gains)
+            best = np.minimum(best, bound)
+        return best + self._log_others(tilt)[0] - 0.5 * own.variance * u * u + 1e-9
+
+    def _by_moments(
+        self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
+    ) -> Array:
+        """Bound log |M| of a step for all v >= u, for each u below ``turn``; inf for the other u.
+
+        ``beyond``: a bound for all v beyond the turn.
+        """
+        variance, fourth = step.moments(tilt)
+        above = step.log_above(tilt)[0 if self.split else 1]
+        square = np.where(u < turn, u * u, 0.0)
+        fall = np.maximum(square * (variance - square * fourth / 24), 0.0)
+        near = above + 0.5 * np.log1p(-np.minimum(fall, 0.999))
+        return np.where(u < turn, np.maximum(near, beyond), math.inf)
 
 
-@array_cache
-def _real_sums(
-    parts: tuple[tuple[NormalRatio, int], ...],
-    variance: float,
-    spread: float,
-    depth: float,
-    beside: Composition | None,
-) -> RealSums:
-    return RealSums(parts, variance, spread, depth, beside)
+class _Nodes:
+    """Hold the nodes of each step of a sum, and what else its lines ask several times."""
+
+    def __init__(self, total: StepSum) -> None:
+        steps, self.variance, self.others = _parts(total.losses)
+        nodes: list[StepNodes] = []
+        each = [x for x, _ in steps]
+        farthest = LIMITS.rare_deviations
+        if total.scale and deviations(each, total.scale / 64) > farthest:
+            farthest = deviations(each, total.scale)  # epsilon is rare, too
+        for x, n in steps:
+            mu, sharpness = x.loss.farthest, None
+            low, high = (
+                v if math.isinf(v) else place_of(x.loss, v) for v in (total.low, total.high)
+            )
+            if total.scale:
+                sharpness = LIMITS.window_slope * max(1.0, (0.3 if x.order == "one" else 0.6) / mu)
+                y = min(place_of(x.loss, total.scale) / mu, farthest)
+                sharpness = max(sharpness, LIMITS.window_share * y / mu)
+                sharpness /= max(1.0, total.scale / 100)
+            last = total.last_tilt if not (x.order != "one" or x.loss.removed) else 1.0
+            key = "grid", x.loss, x.order, sharpness, last
+            grid = in_question(
+                key, lambda x=x, m=sharpness, c=last: StepGrid(x.loss, x.order, m, c)
+            )
+            nodes.append(StepNodes(x.loss, x.order, n, low, high, total.last_tilt, sharpness, grid))
+        self.nodes = tuple(nodes)
+        self._falls: tuple[float, Any] | None = None  # for a tilt
+
+    def falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
+        """Return bounds on the decay in u of each step's two measures, for some heights Im y."""
+        if self._falls is None or self._falls[0] != tilt:
+            every: list[list[tuple[_Fall, _Fall]]] = []
+            for share in SHARES:
+                every.append([])
+                for step in self.nodes:
+                    panels = step.panels(share * step.a, tilt)
+                    inside = _Fall.of(panels.bracket, panels.angle)
+                    low = inside if step.bulk else _Fall.of(panels.low, panels.angle)
+                    every[-1].append((low, inside))
+            self._falls = tilt, every
+        return self._falls[1]
 
 
-@array_cache
-def _lines_at(losses: Composition, epsilon: float, limits: Limits) -> Telescope | None:
-    return StepSum(losses, limits).lines(epsilon)
+def _parts(losses: Composition) -> tuple[list[tuple[NormalRatio, int]], float, Composition | None]:
+    """Return the steps with their counts, mu^2 of Gaussian noise, and the other losses."""
+    steps: list[tuple[NormalRatio, int]] = []
+    others: list[tuple[Part, int]] = []
+    variance = 0.0
+    for loss, n in losses.parts:
+        if type(loss) is GaussianLoss:
+            variance += n * loss.mu_squared
+        elif (step := loss.normal_ratio) is None:
+            others.append((loss, n))
+        else:
+            steps.append((step, n))
+    return steps, variance, Composition.of(others) if others else None
 
 
-class LargestStepProfile(ContourProfile):
+def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
+    """Estimate the t = mu y - mu^2 / 2 at which log R is ``level``, above 0."""
+    mu = loss.farthest
+    most = (level + LIMITS.weight_efolds) / mu + mu
+    return mu * float(loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
+
+
+def _one_bracket(losses: Composition, steps: list[NormalRatio], spread: float) -> StepSum:
+    """Return a sum of this ``spread`` without levels, for all tilts with short sums over y."""
+    last = 300 / spread
+    if steps[0].loss.removed:
+        last = min(last, LIMITS.largest_peak / max(x.loss.farthest for x in steps))
+    else:  # an added record with much noise would need millions of nodes at larger tilts
+        while any(x.loss.range(x.loss.power(last))[0] < -5e3 for x in steps):
+            last /= 4
+    return StepSum(losses, -math.inf, math.inf, 0.0, last)
+
+
+def deviations(steps: list[NormalRatio], level: float) -> float:
+    """Return the least y at which a step has a loss of ``level``."""
+    return min(place_of(x.loss, level) / x.loss.farthest for x in steps)
+
+
+class LargestStepProfile(LargestTermProfile):
     """Compute the profile of steps that are mixtures of normals, plus Gaussian noise.
 
     Args:
         losses: the composition. Its steps are `LikelihoodRatioLoss` (all for removal or all for
             addition of a record), `ReplaceOneSubsampledLoss`, or `FixedSizeLoss`. It can also have
             one `GaussianLoss`, and losses of other types that are never infinite.
-        limits: limits of the search for lines of integration.
     """
 
-    patient = False
+    # Far out in a tail, tilts make the losses at a bracket's ends likelier than those between.
+    ratios, fair_width = (RATIO, math.sqrt(RATIO)), 3e-7
 
-    def __init__(self, losses: Composition, limits: Limits = LIMITS) -> None:
+    def __init__(self, losses: Composition) -> None:
+        steps, variance, others = _parts(losses)
+        self._steps, count, square = list[NormalRatio](), 0, variance
+        for x, n in steps:
+            sides = 1 if x.order == "one" else 2
+            self._steps.append(x)
+            count, square = count + n, square + n * (sides * x.loss.mean_shift) ** 2
+        self._removed = self._steps[0].loss.removed
+        # Whether K is a short sum on its own line, and decays fast because of many steps.
+        cheap = (variance > 0 or count > 2 * LIMITS.atom_steps) and self._steps[0].order == "one"
+        cheap &= others is None or smooth(losses)
+        if others is not None:
+            square += float(others.moments(np.zeros(1))[2][0])
+        spread = math.sqrt(square)
+        whole = losses if cheap else _one_bracket(losses, self._steps, spread)
         super().__init__(
-            losses,
-            lambda: largest_step_profile(losses.reverse()),
-            0.0,
-            above(losses.supremum),
-            losses.log_top,
+            losses, whole, losses, lambda: largest_step_profile(losses.reverse()), spread
         )
         self._beside = True
-        self._sum = StepSum(losses, limits)
-        self._spread = self._sum.spread
-        # Additions have a largest loss, except with Gaussian noise.
-        self._bounded = math.isfinite(self._supremum)
-        self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
-        self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
+        if others is not None:
+            self.ratios = (RATIO,)
+            self.good_width = self.fair_width = LIMITS.line_width
+        if isinstance(whole, StepSum):
+            self._largest_tilt = whole.last_tilt
 
-    def _chernoff_bound(self, epsilons: Array) -> Array:
-        """Return Chernoff bounds on log delta, by a few tilts of the entire sum [C-1]."""
-        places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), LIMITS.largest_epsilon)
-        table = self._sum.rough(float(places[2]))[1]
-        saddles = {_round_scale(table.saddle(float(e))[0]) for e in places}
-        most = math.inf
-        if self._sum.removed:  # beyond it, sums over y are long
-            most = LIMITS.largest_peak / self._sum.farthest
-        tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
-        brackets = self._sum.one_bracket(tilts)
-        if not brackets:
-            return np.zeros(len(epsilons))
-        tilts = brackets[0].tilts
-        above = np.array([brackets[0].log_f_above(k) for k in range(len(tilts))])
-        moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
-        exponent = above + log_kernel(tilts) - moved
-        # Both terms of log kappa are about c log c.
-        size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
-        # slack: chernoff_by_a_few_tilts_of_steps
-        bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
-        # Above 10^15 steps, these bounds lose all digits. K itself errs less, near 1.
-        return np.minimum(bound, super()._chernoff_bound(epsilons)) if self._sum.cheap else bound
+    def brackets(self, epsilon: float, ratio: float = RATIO) -> list[StepSum]:
+        """Return brackets for an epsilon: the bulk far below it, then one per level."""
+        losses = self._composition
+        if not self._removed:  # no loss is large
+            whole = self._whole
+            one = _one_bracket(losses, self._steps, self._spread)
+            return [whole if isinstance(whole, StepSum) else one]
+        size = max(epsilon, 0.1 * self._spread)
+        levels = [ratio ** math.floor(math.log(size * ratio / 24, ratio))]
+        scale = 64 * levels[0]
+        while levels[-1] <= scale or deviations(self._steps, levels[-1]) < LIMITS.rare_deviations:
+            levels.append(ratio * levels[-1])
+        brackets: list[StepSum] = []
+        for low, high in pairwise([-math.inf, *levels, math.inf]):
+            last = 400 / high
+            if high == math.inf:
+                last = LIMITS.last_peak / max(x.loss.farthest for x in self._steps)
+            brackets.append(StepSum(losses, low, high, scale, last))
+        return brackets
 
-    def _line(self, epsilon: float) -> Telescope | None:
-        if self._sum.ordinary:
-            line, width = self._sum.one_line(epsilon)
-            if width < self._sum.enough_width:
-                return line
-        return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
-    def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
-        """Return (epsilon, True), with the epsilon at which a log tail falls to ``log_target``.
+@dataclass(frozen=True, eq=False)
+class _Fall:
+    """Bound a sum of waves at height u by e^rest + the sum of e^{terms - u angle}."""
 
-        It is an estimate. If none is possible, return (start, False), with an epsilon to start at.
+    terms: Array
+    angle: Array
+    rest: float
+
+    @staticmethod
+    def of(terms: Array, angle: Array) -> _Fall:
+        """Return a bound with fewer terms: those with nearly equal angles are added.
+
+        Each group of adjacent terms has its smallest angle.
         """
-        table = self._sum.table(log_target)
+        used = terms > float(terms.max()) - LIMITS.falling_efolds
+        if not used.any():
+            return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
+        rest = float(log_sum(terms[~used])) if not used.all() else -math.inf
+        terms, angle = terms[used], angle[used]
+        group = np.floor(np.log(np.maximum(angle, 1e-300)) / LIMITS.angle_efolds)
+        starts = np.append(0, np.flatnonzero(np.diff(group)) + 1)
+        top = float(terms.max())
+        with np.errstate(divide="ignore"):
+            sums = top + np.log(np.add.reduceat(np.exp(terms - top), starts)) + 1e-12
+        return _Fall(sums, np.minimum.reduceat(angle, starts), rest)
 
-        def rough(epsilon: float) -> float:
-            return table.log_tail(epsilon, kind)
-
-        low = high = start = self._middle
-        if not rough(start) > log_target:
-            while not rough(low) > log_target:
-                if low < 1e-6 * start:
-                    return start, False  # the real sums are inexact at 0
-                low /= 4
-            high = 4 * low
-        else:
-            # Halve the distance to the supremum, but stop before floats coincide.
-            while rough(high) > log_target and high < min(
-                LIMITS.largest_epsilon, (1 - 1e-9) * self._supremum
-            ):
-                high = 0.5 * (high + self._supremum) if self._bounded else 4 * high
-            low = 2 * high - self._supremum if self._bounded else high / 4
-        if not (low < high and rough(low) > log_target >= rough(high)):
-            return high, False
-        ends = math.log(low), math.log(high)
-        low, high = falls_to(lambda x: rough(math.exp(x)), log_target, *ends, 1e-3)
-        return math.exp(0.5 * (low + high)), True
-
-    def _about(self, place: float) -> float:
-        return LIMITS.reuse_share * (place + self._spread)
-
-    def _farthest(self, place: float) -> float:
-        return self._about(place)
-
-    def _suitable_telescope(self, epsilon: float) -> Telescope | None:
-        """Return known lines if their bounds at this epsilon are narrow, else new lines."""
-        for lines, place, width in self._lines:
-            far = abs(epsilon - place) > self._about(place)
-            if far or not isinstance(lines, Telescope):
-                continue
-            if lines.width(epsilon) <= max(4 * width, CONTOUR_LIMITS.reuse_width):
-                return lines
-        return self._telescope_at(epsilon)
-
-    def _telescope_at(self, epsilon: float) -> Telescope | None:
-        """Return lines of integration for an epsilon, and store them; None for a single line."""
-        lines = self._line_at(epsilon)
-        if not isinstance(lines, Telescope):
-            return None
-        if all(lines is not known for known, _, _ in self._lines):
-            self._add_line(lines, epsilon)
-        return lines
-
-    def _first_threshold(self, log_mass: float, *, ahead: bool) -> tuple[float, bool] | None:
-        """Return a first guess for `threshold`, and True if a threshold certainly exists.
-
-        Return None if no threshold above 0 exists.
-        """
-        if self._sum.symmetric and not ahead and log_mass > LOG_HALF:
-            return None  # Q(L > 0) <= P(L > 0) = Q(L < 0), so Q(L > 0) is at most one half
-        if ahead:
-            t, near = self._guess(log_mass, "P")
-        else:
-            t, near = self._guess(log_mass, "Q")
-        if near:
-            return t, True
-        if not self._sum.atom_at_zero:
-            return LIMITS.least_threshold * self._spread, False
-        return None if log_mass > LOG_HALF else (self._start, True)
-
-    def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
-        """Estimate the t > 0 at which P(L > t), or Q(L > t) if not ``ahead``, has this log mass.
-
-        Return None if no t exists, or if there are no good lines at t.
-        """
-        low, high, failures = 0.0, math.inf, 0
-        first = self._first_threshold(log_mass, ahead=ahead)
-        if first is None:
-            return None
-        t, near = first
-        most_failures = (
-            LIMITS.repeated_failures if self._sum.atom_at_zero else LIMITS.threshold_failures
-        )
-        for step in range(LIMITS.threshold_steps):
-            lines = self._suitable_telescope(t)
-            failures += lines is None
-            if failures > most_failures:
-                return None
-            tail = np.full(2, -math.inf)
-            if lines is not None:
-                tail = lines.log_tails(t * (1 + np.array([0.0, 1e-4])), ahead=ahead)
-            if not np.all(np.isfinite(tail)):  # too far out, or too near 0
-                if step == 0 and not near:
-                    t = self._start
-                    continue
-                high, t = t, math.sqrt(low * t) if low > 0 else 0.25 * t
-                continue
-            low, high = (t, high) if tail[0] > log_mass else (low, t)
-            if step == 0 and not near:  # check that a threshold above 0 exists
-                if tail[0] <= log_mass:
-                    return None
-                t = self._start
-                continue
-            slope = float(tail[1] - tail[0]) / 1e-4  # in log t
-            move = (log_mass - float(tail[0])) / slope if slope < 0 else 0.0
-            if abs(move) < 1e-3:
-                self._start = t
-                return t * math.exp(move)
-            # The tail bends down in log t: halve long moves outward, but not moves inward.
-            following = t * math.exp(min(max(move if move < 0 else 0.5 * move, -1.5), 1.0))
-            if abs(move) < 0.2:
-                following = t * math.exp(move)
-            if not low < following < high:
-                following = math.sqrt(low * high) if low > 0 else 0.25 * high
-            if following < LIMITS.least_threshold * self._spread or high < low * (1 + 1e-6):
-                return None
-            t = following
-        return None
-
-    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound log power by lines at the threshold of the likelihood ratio test [LS-8].
-
-        Levels with near thresholds share lines.
-        """
-        low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
-        rest = np.argsort(-log_levels)  # thresholds rise
-        while len(rest):
-            first = float(log_levels[rest[0]])
-            alone, count = len(rest) == 1, 1
-            conjugate = self._conjugate_for(first, alone=alone)
-            if conjugate is not None and not alone:
-                inside = ndtri_exp(log_levels[rest]) >= conjugate.z[-2]
-                count = max(int(np.count_nonzero(inside)), 1)
-            now, rest = rest[:count], rest[count:]
-            if conjugate is None:
-                continue
-            low[now], high[now] = conjugate.log_powers(log_levels[now])
-            if alone:
-                continue
-            for k in now[~(high[now] - low[now] <= self._sum.limits.enough_width)]:
-                closer = self._conjugate_for(float(log_levels[k]), alone=True)
-                if closer is not None:
-                    ends = closer.log_powers(log_levels[[k]])
-                    low[k], high[k] = max(low[k], ends[0][0]), min(high[k], ends[1][0])
-        return low, high
-
-    def _conjugate_for(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """Return the `Conjugate` for a level and, if not ``alone``, for nearby smaller levels."""
-        t = self.threshold(log_level, ahead=False)
-        if t is None:
-            return self._reversed_conjugate(log_level, alone=alone)
-        lines = self._suitable_telescope(t)
-        if lines is None:
-            return None
-        places = t * (1 + np.linspace(-0.02, 0.02, 9))
-        if not alone:
-            step = t + self._spread
-            places = np.linspace(
-                0.98 * t, t + _reach(lines, t, step) * step, LIMITS.level_thresholds
-            )
-        return _by_lines(lines.log_delta, places, lines.log_tails(places, ahead=False))
-
-    def _reversed_conjugate(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """Return the `Conjugate` for a level with a threshold below 0, from the reversed pair.
-
-        delta(-t) = 1 - e^-t + e^-t delta_reverse(t), so 1 - power is e^-t ((1 - level) -
-        delta_reverse(t)) at the best t.
-        """
-        other = self._backward()
-        if not isinstance(other, LargestStepProfile):
-            return None
-        t = other.threshold(math.log(-math.expm1(log_level)), ahead=True)
-        if t is None:
-            return None
-        lines = other._suitable_telescope(t)
-        if lines is None:
-            return None
-
-        def log_deltas(epsilon: Array) -> tuple[Array, Array]:
-            return log_delta_below_zero(epsilon, lines.log_delta(-epsilon))
-
-        places = -t * (1 + np.linspace(0.02, -0.02, 9))
-        if not alone:
-            step = t + other._spread
-            nearest = max(t - _reach(lines, t, -step) * step, 1e-3 * t)
-            places = np.linspace(-1.02 * t, -nearest, LIMITS.level_thresholds)
-        tails = np.minimum(lines.log_tails(-places, ahead=True), -1e-300)
-        return _by_lines(log_deltas, places, np.log(-np.expm1(tails)))
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta, by real sums and Newton's method."""
-        if log_delta < -self._sum.limits.deepest_efolds:
-            return super().epsilon_near(log_delta)
-        if self._sum.ordinary:
-            first = line_for(self._losses, log_delta, release=False)
-            width = math.inf if first is None else first[0].width(first[1])
-            if first is not None and width < self._sum.limits.enough_width:
-                self._add_line(Telescope(first[:1], ()), first[1], width)
-                return min(first[1], self._supremum)
-        epsilon, near = self._guess(log_delta, "delta")
-        if not near and epsilon > self._middle:
-            return min(epsilon, self._supremum)
-        if not near:  # delta may be below the target even at 0
-            epsilon = 1e-3 * self._spread
-        for _ in range(LIMITS.newton_steps):
-            lines = self._telescope_at(epsilon)
-            if lines is None:  # another engine answers
-                return epsilon
-            below, above = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
-            middle = 0.5 * (below + above)
-            slope = float(middle[1] - middle[0]) / 1e-5  # in the logarithm of epsilon
-            if not (math.isfinite(middle[0]) and slope < 0):
-                return epsilon
-            move = (log_delta - float(middle[0])) / slope
-            epsilon *= math.exp(min(max(move, -2.0), 2.0))
-            if abs(move) <= LIMITS.epsilon_efolds:
-                break
-        return min(epsilon, self._supremum)
+    def below(self, u: Array) -> Array:
+        """Return the log of an upper bound on the sum at each u."""
+        moved = log_sum(self.terms - np.multiply.outer(u, self.angle))
+        return np.logaddexp(moved, self.rest)
 
 
-def _by_lines(
-    log_deltas: Callable[[Array], tuple[Array, Array]], places: Array, log_levels: Array
-) -> Conjugate:
-    """Return a `Conjugate` over epsilons ``places`` and the levels with these thresholds."""
-    z = ndtri_exp(np.clip(log_levels, -1e300, -1e-12))
-    return Conjugate(log_deltas, places, np.minimum.accumulate(z))
+def log_gain(count: Array | int, log_ratio: Array) -> Array:
+    """Return an upper bound on log(count log(1 + e^log_ratio)), without overflow."""
+    far = np.maximum(log_ratio, -40.0)
+    return np.log(count) + np.where(log_ratio < -40, log_ratio, np.log(np.logaddexp(0.0, far)))
 
 
-def _reach(lines: Telescope, t: float, step: float) -> float:
-    """Return the number of steps from t up to which the bounds of lines stay about as narrow."""
-    enough = max(4 * lines.width(t), CONTOUR_LIMITS.reuse_width)
-    reach = LIMITS.reuse_share
-    while reach < LIMITS.reuse_spreads and lines.width(max(t + 2 * reach * step, 0.0)) <= enough:
-        reach *= 2
-    return reach
-
-
-def _round_scale(scale: float) -> float:
-    """Return 2^(k / 4) nearest to ``scale``, k whole, so that near epsilons share brackets."""
-    return 2.0 ** (round(4 * math.log2(scale)) / 4)
+def log_expm1(log_x: Array) -> Array:
+    """Return log(e^x - 1) from log x; an upper bound if x is small."""
+    x = np.exp(np.clip(log_x, -40.0, 700.0))
+    near = np.log(np.expm1(np.minimum(x, 30.0)))
+    return np.where(log_x < -40, log_x + 1e-17, np.where(x < 30, near, x))
 
 
 def largest_step_profile(losses: Composition) -> LargestStepProfile:
@@ -690,7 +496,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
             continue
         # Sums over y must be short, and the least value of R must not underflow.
         short = step.loss.farthest <= LIMITS.normal_distance
-        if not short or not step.loss.log_least > -REAL_SUMS_LIMITS.weight_efolds:
+        if not short or not step.loss.log_least > -LIMITS.weight_efolds:
             return None
         orders.add((step.order, step.loss.removed))
     if len(orders) != 1:

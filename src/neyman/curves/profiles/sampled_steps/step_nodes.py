@@ -22,6 +22,7 @@ from scipy.special import log_ndtr, ndtr
 
 from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import Order
+from neyman.curves.profiles.contour.brackets import CutTransform
 from neyman.curves.profiles.sampled_steps.step_grid import LIMITS as STEP_GRID_LIMITS
 from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
 from neyman.numerics.arrays import Array
@@ -69,25 +70,6 @@ class Panels:
     bracket: Array
     angle: Array
     outer: Array
-
-
-@dataclass(frozen=True, eq=False)
-class LineSums:
-    """Hold M_low and M_bracket at heights u, relative to their values at u = 0.
-
-    Args:
-        log_low, log_bracket: logarithms of the values at u = 0.
-        low, bracket: M(c + iu) / M(c) - 1. If rounding hides a bracket, it is -1, with error 1, and
-            ``log_bracket`` is an upper bound.
-        low_error, bracket_error: bounds on the errors of these sums and of the value at 0.
-    """
-
-    log_low: float
-    log_bracket: float
-    low: Array
-    bracket: Array
-    low_error: Array
-    bracket_error: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,52 +178,45 @@ class StepNodes:
 
     # Sums on the real line
 
-    def log_sums(self, tilts: Array, stride: int = 1) -> tuple[Array, Array]:
-        """Estimate log M_low and log M_bracket at real tilts, shape (n,). `log_above` is certified.
+    def weights(self, stride: int = 1) -> tuple[Array, Array | None, Array]:
+        """Return losses, and the logs of their weights in M_low (None without it) and M_bracket.
 
-        Args:
-            tilts: shape (n,).
-            stride: use every ``stride``-th node.
+        ``stride``: use every ``stride``-th node.
         """
-        part = slice(0, self.size, stride)
-        charge(
-            LIMITS.stored_arrays * CALL + LIMITS.node_operations * len(tilts) * self.size / stride
-        )
-        key = ("log_sums", stride)
+        key = "weights", stride
         if key not in self._cache:
-            grid = self._grid
-            first, second = (v[part] for v in grid.exponent(0.0))
+            charge(LIMITS.stored_arrays * (CALL + LIMITS.node_operations * self.size / stride))
+            part, grid = slice(0, self.size, stride), self._grid
+            first, place = (v[part] for v in grid.exponent(0.0))
             base = first + grid.normal(0.0)[part] + math.log(stride)
-            low, bracket = None, base
-            if self.high < math.inf:
-                high = grid.psi(self.high, 0.0, self.size)[part]
-                bracket = base - high
-                if not self.bulk:
-                    psi = grid.psi(self.low, 0.0, self.size)[part]
-                    with np.errstate(divide="ignore"):
-                        bracket = bracket + np.log(-np.expm1(high - psi))
-                    low = base - psi
-            elif not self.bulk:
-                psi = grid.psi(self.low, 0.0, self.size)[part]
-                with np.errstate(divide="ignore"):
-                    bracket = base + np.log(-np.expm1(-psi))
-                low = base - psi
-            self._cache[key] = low, bracket, second
-        low, bracket, second = self._cache[key]
-        move = np.multiply.outer(tilts, second)
-        rest = None
-        if self.order == "symmetric":
-            grid = self._grid
-            below = np.multiply.outer(-tilts, grid.log_ratio(0.0)[part])
-            below += grid.normal(0.0)[part] + math.log(stride)
-            rest = np.logaddexp(self._grid.log_rest, log_sum(below))
-        high_sum = log_sum(move + bracket)
-        if low is None:
-            return np.full(len(tilts), -math.inf), (
-                high_sum if rest is None else np.logaddexp(high_sum, rest)
-            )
-        low_sum = log_sum(move + low)
-        return (low_sum if rest is None else np.logaddexp(low_sum, rest)), high_sum
+            none = np.zeros(len(base))
+            ends = [
+                grid.psi(level, 0.0, self.size)[part] if math.isfinite(level) else none
+                for level in (self.low, self.high)
+            ]
+            low, inside = None, base - ends[1]
+            if not self.bulk:
+                low = base - ends[0]
+                gap = -np.expm1(ends[1] - ends[0])
+                inside = inside + np.log(np.maximum(gap, 5e-324))  # estimates need a mass
+            if self.order == "symmetric":
+                ratio = grid.log_ratio(0.0)[part]
+                place = np.concatenate([place, -ratio, [0.0]])
+                rest = np.append(grid.normal(0.0)[part] + math.log(stride), grid.log_rest)
+                if low is None:
+                    inside = np.append(inside, rest)
+                else:
+                    low = np.append(low, rest)
+                    inside = np.append(inside, np.full(len(rest), -math.inf))
+            self._cache[key] = place, low, inside
+        return self._cache[key]
+
+    def log_sums(self, tilt: float) -> tuple[float, float]:
+        """Estimate log M_low and log M_bracket at a real tilt. `log_above` is certified."""
+        place, low, inside = self.weights()
+        charge(LIMITS.stored_arrays * CALL + LIMITS.node_operations * len(place))
+        sums = [-math.inf if v is None else float(log_sum(tilt * place + v)) for v in (low, inside)]
+        return sums[0], sums[1]
 
     def log_above(self, tilt: float) -> tuple[float, float]:
         """Return upper bounds on log M_low and log M_bracket at a real tilt.
@@ -251,7 +226,7 @@ class StepNodes:
         return self._cache_once(self._log_above, tilt)
 
     def _log_above(self, tilt: float) -> tuple[float, float]:
-        sums = self.log_sums(np.array([tilt]))
+        sums = self.log_sums(tilt)
         strip, ends = self.panels(self.a, tilt), self._ends(tilt)
         base, first, second = (v[: self.size] for v in self._grid.units(0.0))
         # Rounding of a sum of ``size`` terms, units of each term, and logarithms of terms.
@@ -262,7 +237,7 @@ class StepNodes:
         for value, side, end in zip(sums, (strip.low, strip.bracket), ends, strict=True):
             outside = math.log(2) + float(log_sum(side)) - self._digits
             more = np.logaddexp(end, outside)
-            bounds.append(float(np.logaddexp(value[0] + math.log1p(rounding), more)))
+            bounds.append(float(np.logaddexp(value + math.log1p(rounding), more)))
         return bounds[0], bounds[1]
 
     def moments(self, tilt: float) -> tuple[float, float]:
@@ -273,15 +248,9 @@ class StepNodes:
         return self._cache_once(self._moments, tilt)
 
     def _moments(self, tilt: float) -> tuple[float, float]:
-        grid, size = self._grid, self.size
-        self.log_sums(np.array([tilt]))
-        low, bracket, slope = self._cache["log_sums", 1]
-        g = (bracket if low is None else low) + tilt * slope
-        loss = grid.waves(0.0)[:size]
-        if self.order == "symmetric":
-            ratio = grid.log_ratio(0.0)[:size]
-            g = np.concatenate([g, grid.normal(0.0)[:size] - tilt * ratio, [self._grid.log_rest]])
-            loss = np.concatenate([loss, -ratio, [0.0]])
+        place, low, inside = self.weights()
+        g = (inside if low is None else low) + tilt * place
+        loss = place if self.rises else -place  # as in `_away`
         top = float(g.max())
         mass = np.exp(g - top)
         total = float(mass.sum())
@@ -297,6 +266,11 @@ class StepNodes:
         second, fourth = ((v + e) / (1 - e0) for v, e in ((second, e2), (fourth, e4)))
         spread = 2 * fourth + 8 * fourth**0.75 * first + 6 * second**2
         return max(variance * (1 - LIMITS.moment_margin), 0.0), spread * (1 + LIMITS.moment_margin)
+
+    def turn(self, tilt: float) -> float:
+        """Return the u that minimizes 1 - u^2 Var(L) + u^4 E(L - L')^4 / 24."""
+        variance, fourth = self.moments(tilt)
+        return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
 
     def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
         """Bound the errors of the mean of |L - mean|^k, for k = 0, 2, 4 [LS-10].
@@ -366,7 +340,7 @@ class StepNodes:
 
     # Sums on a line
 
-    def line(self, tilt: float, u: Array) -> LineSums:
+    def line(self, tilt: float, u: Array) -> CutTransform:
         """Return M_low and M_bracket at tilt + iu, with u evenly spaced from 0 [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
@@ -390,14 +364,14 @@ class StepNodes:
         if self.order == "symmetric":
             below = np.exp(normal - tilt * ratio - scale)
         # A sum lost in rounding counts as 0, with its upper bound as error.
-        lost = (above[1], np.full(len(u), -1.0), np.ones(len(u)))
+        nothing = np.full(len(u), -1.0), np.ones(len(u))
         angle = np.maximum(np.imag(ratio), 1e-300)
         every = units[0] + units[1]
 
         def moved(terms: Array) -> tuple[Array, Array]:
             """Return the sum of terms times e^{iuL} - 1, and a bound on its error."""
             sizes = np.abs(terms)
-            used = sizes > LIMITS.least_term_share * float(sizes.max())
+            used = sizes >= LIMITS.least_term_share * float(sizes.max())
             # As in `rounding` of waves. A place moves by 2 units of the move of R.
             # slack: counted
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
@@ -417,7 +391,7 @@ class StepNodes:
         ) -> tuple[float, Array, Array]:
             total, log_total, error = value
             if not (total > 0 and math.isfinite(total) and np.any(terms)):
-                return lost
+                return bottom, *nothing
             wave, wave_error = moved(terms)
             if both and len(below):
                 other, other_error = moved(below)
@@ -427,7 +401,7 @@ class StepNodes:
             left_out = math.exp(min(float(outside) - scale, 700.0))
             errors = wave_error + error + 2 * left_out
             if not errors[0] < 0.5 * total:
-                return lost
+                return bottom, *nothing
             return log_total + scale, wave / total, errors / total
 
         def measure(terms: Array, psi: Array) -> tuple[float, float, float]:
@@ -451,11 +425,11 @@ class StepNodes:
                 error += float(np.abs(below) @ (every + 64 * UNIT)) + 16 * UNIT * rest
             return value, math.log(value) if value > 0 else 0.0, error
 
-        nothing = np.zeros(len(u))
+        none = np.zeros(len(u))
         if self.bulk:
             terms = np.exp(normal + power - high - scale)
             b = summed(terms, measure(terms, high), True, strip.bracket, ends.bracket, above[1])
-            return LineSums(-math.inf, b[0], nothing, b[1], nothing, b[2])
+            return CutTransform(-math.inf, b[0], none, b[1], none, b[2])
         low = grid.psi(self.low, a, size)
         terms = np.exp(normal + power - low - scale)
         s = summed(terms, measure(terms, low), True, strip.low, ends.low, above[0])
@@ -467,7 +441,7 @@ class StepNodes:
         value = float(gap.sum().real)
         log_value = math.log(value) if value > 0 else 0.0
         b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
-        return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
+        return CutTransform(s[0], b[0], s[1], b[1], s[2], b[2])
 
     def _gain(
         self, terms: Array, below: Array, psi: Array, tilt: float, units: tuple[Array, Array]
