@@ -373,15 +373,6 @@ def test_a_step_that_never_reaches_a_level_is_lost_and_not_divided_by():
     assert math.isfinite(sums.log_low)
 
 
-def test_the_levels_of_unlike_steps_are_those_of_the_likeliest_large_losses():
-    losses = steps((0.001, 0.1, 100), (0.0004, 2.4, 3))
-    with question_meter():
-        profile = LargestStepProfile(losses)
-        low, high = profile.log_delta(profile.epsilon_near(math.log(1e-6)))
-    assert high - low < 1e-8
-    assert 0.5 * (low + high) == pytest.approx(math.log(1e-6), abs=1e-3)
-
-
 def test_a_bracket_without_a_bound_claims_nothing(monkeypatch):
     """An infinite bound on both measures is not a bound on their difference (LS-6)."""
     total = StepSum(steps((1e-3, 1.0, 3)), 0.002, 0.02, 0.1, 20.0)
@@ -476,17 +467,6 @@ def test_a_cover_is_no_lower_bound_on_a_power():
     f = Tradeoff(tuple(steps((q, mu, 1), removed=r) for q, mu, r in parts), ordered=True)
     bound = f.power(0.01)
     assert bound.upper - bound.lower < 1e-9
-
-
-def test_a_bound_from_a_stored_bracket_has_the_tilts_of_that_bracket():
-    """Other epsilons between the same ends share a bracket; its bounds hold for its own tilts."""
-    losses = steps((0.05, 0.5, 2000))
-    ends = 0.5, 8.0
-    at = np.array([ends[0], 6.0, ends[1]])
-    truth = LargestStepProfile(losses).log_deltas(at)[0]
-    profile = LargestStepProfile(losses)
-    profile._chernoff_bound(np.array([ends[0], 1.0, ends[1]]))  # stores a bracket for these ends
-    assert np.all(profile._chernoff_bound(at) >= truth)
 
 
 def test_a_delta_of_very_many_rare_steps_has_an_upper_bound():

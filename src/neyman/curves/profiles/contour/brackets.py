@@ -15,7 +15,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -260,7 +259,7 @@ class LargestTermProfile(ContourProfile):
 
     Args:
         losses: the sum, with its whole transform.
-        whole: the sum for one line, without levels.
+        line_sum: the sum for one line, without levels.
         composition: the sum as its parts.
         backward: returns the profile of the reversed losses.
         spread: approximate standard deviation of the sum.
@@ -275,7 +274,7 @@ class LargestTermProfile(ContourProfile):
     def __init__(
         self,
         losses: LineSum,
-        whole: LineSum,
+        line_sum: LineSum,
         composition: Composition,
         backward: Callable[[], Profile],
         spread: float,
@@ -283,7 +282,7 @@ class LargestTermProfile(ContourProfile):
     ) -> None:
         top = above(composition.supremum), composition.log_top
         super().__init__(losses, backward, composition.infinite, *top, release)
-        self._whole, self._composition, self._spread = whole, composition, spread
+        self._line_sum, self._composition, self._spread = line_sum, composition, spread
         self._largest_tilt = LIMITS.largest_tilt
 
     @abstractmethod
@@ -301,29 +300,28 @@ class LargestTermProfile(ContourProfile):
         """Return the narrowest of one line and brackets; with a tiny release if both are wide."""
         best: ContourLines | None = None
         narrowest = math.inf
-        tries: list[Callable[[], ContourLines | None]] = []
         for release in (False, True) if self._release else (False,):
-            if not release or isinstance(self._whole, BracketSum):  # K is a sum of waves
-                tries.append(partial(self._one_line, epsilon, release))
-            for ratio in self.ratios:
-                tries.append(partial(self._split, epsilon, release, ratio))
-        for each in tries:
-            lines = each()
-            width = math.inf if lines is None else lines.width(epsilon)
-            if width < narrowest or best is None:
-                best, narrowest = lines, width
-            good = self.good_width if each is tries[0] else self.fair_width
-            if narrowest <= good:
-                break
+            for ratio in (0.0, *self.ratios):
+                if ratio:
+                    lines = self._split(epsilon, release, ratio)
+                elif not release or isinstance(self._line_sum, BracketSum):
+                    lines = self._one_line(epsilon, release)
+                else:  # K is no sum of waves: brackets are faster
+                    continue
+                width = math.inf if lines is None else lines.width(epsilon)
+                if width < narrowest or best is None:
+                    best, narrowest = lines, width
+                if narrowest <= (self.fair_width if ratio or release else self.good_width):
+                    return best
         return best
 
     def _one_line(self, epsilon: float, release: bool) -> Line | None:
-        return line_at(self._whole, epsilon, release=release)
+        return line_at(self._line_sum, epsilon, release=release)
 
     def _split(self, epsilon: float, release: bool, ratio: float) -> Telescope | None:
         """Return a line for each bracket that matters, and bounds on the others."""
         brackets = self.brackets(epsilon, ratio)
-        if brackets[0] is self._whole:
+        if brackets[0] is self._line_sum:
             return None
         shares = [x.rough(epsilon) for x in brackets]
         lines: list[Line | Mass] = []
@@ -341,7 +339,7 @@ class LargestTermProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon with this log delta: by one line, else by a search with brackets."""
-        first = line_for(self._whole, log_delta, release=False)
+        first = line_for(self._line_sum, log_delta, release=False)
         width = math.inf if first is None else first[0].width(first[1])
         if first is not None and width <= self.good_width:
             self._add_line(*first, width)
@@ -398,8 +396,8 @@ class LargestTermProfile(ContourProfile):
 
     def _near_threshold(self, log_level: float) -> Interval:
         """Bound one log power by deltas near an estimate of the threshold."""
-        tilt = np.array([tilt_of_level(self._whole, log_level, self._largest_tilt)])
-        _, star, variance = (float(v[0]) for v in self._whole.moments(tilt))
+        tilt = np.array([tilt_of_level(self._line_sum, log_level, self._largest_tilt)])
+        _, star, variance = (float(v[0]) for v in self._line_sum.moments(tilt))
         enough = 3e-7 * -math.expm1(log_level)  # relative to 1 - power, too
         other = self._backward()
         assert isinstance(other, LargestTermProfile)

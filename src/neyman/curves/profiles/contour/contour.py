@@ -129,7 +129,7 @@ class ContourProfile(Profile):
     ) -> None:
         self.method, self.engine = "contour", Engine.CONTOUR
         self._losses, self._backward = losses, backward
-        self._whole = losses  # for lines to the right of 0
+        self._line_sum = losses  # for lines to the right of 0
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
         self._release = release
         self._beside = not release  # another engine answers if no line is good
@@ -183,7 +183,7 @@ class ContourProfile(Profile):
                     raise
                 break
             if line is None:
-                high[k] = min(high[k], log_chernoff(self._whole, epsilon))
+                high[k] = min(high[k], log_chernoff(self._line_sum, epsilon))
             else:
                 self._ask(self._add_line(line, epsilon), epsilons, low, high, wanting)
             wanting &= ~self._hopeless(epsilons)
@@ -196,7 +196,7 @@ class ContourProfile(Profile):
     def _chernoff_bound(self, epsilons: Array) -> Array:
         """Return Chernoff bounds on log delta, for epsilons without a good line [C-1]."""
         places: list[float] = np.quantile(epsilons, SADDLE_SHARES).tolist()
-        saddles = [saddle(self._whole, epsilon) for epsilon in {*places}]
+        saddles = [saddle(self._line_sum, epsilon) for epsilon in {*places}]
         c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
         exponent = log_most - np.multiply.outer(epsilons, c)
         # slack: chernoff_by_a_few_tilts
@@ -208,7 +208,7 @@ class ContourProfile(Profile):
         delta <= e^{A - c epsilon}. `log_kernel` defines kappa.
         """
         c = np.asarray(tilts, float)
-        k, error = self._whole.mgf(c)
+        k, error = self._line_sum.mgf(c)
         # Both terms of log kappa are about c log c.
         slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))  # slack: chernoff_by_a_few_tilts
         return c, k + np.log1p(error) + log_kernel(c), slack
@@ -217,7 +217,7 @@ class ContourProfile(Profile):
     def _powers(self) -> tuple[Array, Array, Array]:
         """Return `_exponents` at fixed tilts."""
         tilts = BOUND_TILTS
-        while len(tilts) and self._whole.places(float(tilts[-1]), 0.0) > LIMITS.bound_terms:
+        while len(tilts) and self._line_sum.places(float(tilts[-1]), 0.0) > LIMITS.bound_terms:
             tilts = tilts[:-1]
         return self._exponents(tilts)
 
@@ -234,10 +234,12 @@ class ContourProfile(Profile):
         if enough > -math.inf and epsilon > 0:
             t = math.sqrt(-2 * min(enough, -1.0))  # normal quantile of this delta
             c = t * (t + math.sqrt(t * t + 2 * epsilon)) / (2 * epsilon)
-            if c < LINE_LIMITS.largest_tilt and self._whole.places(c, 0.0) <= LIMITS.bound_terms:
+            if c < LINE_LIMITS.largest_tilt and self._line_sum.places(c, 0.0) <= LIMITS.bound_terms:
                 high = self._exponent(epsilon, c)
         if high > enough:
-            high = min(high, self._exponent(epsilon, math.exp(tilts_of(self._whole, epsilon)[1])))
+            high = min(
+                high, self._exponent(epsilon, math.exp(tilts_of(self._line_sum, epsilon)[1]))
+            )
         return high
 
     def _exponent(self, epsilon: float, c: float) -> float:
@@ -288,7 +290,7 @@ class ContourProfile(Profile):
         return line
 
     def _line(self, epsilon: float) -> ContourLines | None:
-        return line_at(self._whole, epsilon, release=self._release)
+        return line_at(self._line_sum, epsilon, release=self._release)
 
     def _add_line(
         self, line: ContourLines, place: float, width: float | None = None
@@ -300,7 +302,7 @@ class ContourProfile(Profile):
         """Return True if all answers so far came from the line of this epsilon."""
         if len(self._lines) != 1 or len(self._lines[0][0].lines) != 1:
             return False
-        line = line_at(self._whole, epsilon, release=not self._beside)
+        line = line_at(self._line_sum, epsilon, release=not self._beside)
         return self._lines[0][0].lines[0] is line
 
     def _about(self, place: float) -> float:
@@ -456,7 +458,7 @@ class ContourProfile(Profile):
             log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
         if log_delta < LIMITS.least_log_delta:
             return -log_delta  # no line is tried here
-        line_and_epsilon = line_for(self._whole, log_delta, release=self._release)
+        line_and_epsilon = line_for(self._line_sum, log_delta, release=self._release)
         if line_and_epsilon is None:
             return 1.0
         line, epsilon = line_and_epsilon

@@ -397,24 +397,24 @@ class LargestStepProfile(LargestTermProfile):
         if others is not None:
             square += float(others.moments(np.zeros(1))[2][0])
         spread = math.sqrt(square)
-        whole = losses if cheap else _one_bracket(losses, self._steps, spread)
+        line_sum = losses if cheap else _one_bracket(losses, self._steps, spread)
         super().__init__(
-            losses, whole, losses, lambda: largest_step_profile(losses.reverse()), spread
+            losses, line_sum, losses, lambda: largest_step_profile(losses.reverse()), spread
         )
         self._beside = True
         if others is not None:
             self.ratios = (RATIO,)
             self.good_width = self.fair_width = LIMITS.line_width
-        if isinstance(whole, StepSum):
-            self._largest_tilt = whole.last_tilt
+        if isinstance(line_sum, StepSum):
+            self._largest_tilt = line_sum.last_tilt
 
     def brackets(self, epsilon: float, ratio: float = RATIO) -> list[StepSum]:
         """Return brackets for an epsilon: the bulk far below it, then one per level."""
         losses = self._composition
         if not self._removed:  # no loss is large
-            whole = self._whole
+            line_sum = self._line_sum
             one = _one_bracket(losses, self._steps, self._spread)
-            return [whole if isinstance(whole, StepSum) else one]
+            return [line_sum if isinstance(line_sum, StepSum) else one]
         size = max(epsilon, 0.1 * self._spread)
         levels = [ratio ** math.floor(math.log(size * ratio / 24, ratio))]
         scale = 64 * levels[0]
