@@ -22,6 +22,7 @@ from neyman.curves.profiles.contour_line import (
     CHERNOFF_POWERS,
     Line,
     LineSum,
+    Mass,
     least_log_powers,
     line_at,
     line_for,
@@ -86,7 +87,7 @@ class ContourLines(Protocol):
     """Describe one or more lines of integration that together give delta near an epsilon."""
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[Line | Mass, ...]:
         """Return each line."""
         ...
 
