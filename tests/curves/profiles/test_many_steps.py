@@ -530,12 +530,21 @@ def test_an_inside_that_rounding_hides_counts_with_its_whole_bound():
 
     class Hidden(StepSum):
         def transforms(self, tilt, u):
-            shown, lost = np.zeros(len(u)), np.full(len(u), -1.0)
-            low = 0.0, shown, np.full(len(u), 1e-15)
-            visible = CutTransform(low[0], math.log(1e-6), shown, shown, low[2], low[2])
-            hidden = CutTransform(low[0], math.log(4e-7), shown, lost, low[2], np.ones(len(u)))
+            none, one = np.zeros(len(u)), np.ones(len(u))
+            visible = CutTransform(0.0, math.log(1e-6), none, none, none, none)
+            hidden = CutTransform(0.0, math.log(4e-7), none, -one, none, one)
             return [(1, visible), (1, hidden)]
 
     total = Hidden(steps((1e-3, 1.0, 3)), 0.1, 0.2, 0.2, 20.0)
     log_f, error = total.on_line(1.0, np.zeros(1))
     assert math.exp(log_f[0].real) * (1 + error[0]) >= 1.4e-6
+
+
+def test_an_inside_whose_ratio_to_what_is_below_is_no_float_claims_nothing():
+    class Large(StepSum):
+        def transforms(self, tilt, u):
+            none = np.zeros(len(u))
+            return [(1, CutTransform(0.0, 800.0, none, none, none, none))]
+
+    _, error = Large(steps((1e-3, 1.0, 1)), 0.1, 0.2, 0.2, 20.0).on_line(1.0, np.zeros(1))
+    assert error[0] == math.inf

@@ -243,19 +243,16 @@ def test_the_profile_of_a_composition_is_computed_once():
     assert select(composition) is select(composition)
 
 
-MECHANISMS = [
-    ny.Gaussian(1).subsample(rate=0.01) * 1000,
-    ny.Gaussian(0.6).subsample(rate=0.001) * 10**6,
-    ny.Gaussian(2).subsample(rate=1e-5) * 20,
-    ny.Gaussian(3).subsample(size=20, population=1000) * 50,
-    ny.Laplace(2).subsample(rate=0.05) * 30,
-    ny.Laplace(10) * 40 + ny.Gaussian(5),
-    ny.DiscreteGaussian(2) * 30,
-    ny.Gaussian(1) + ny.RandomizedResponse(1),
-]
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS[:4], ids=repr)
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ny.Gaussian(1).subsample(rate=0.01) * 1000,
+        ny.Gaussian(0.6).subsample(rate=0.001) * 10**6,
+        ny.Gaussian(2).subsample(rate=1e-5) * 20,
+        ny.Gaussian(3).subsample(size=20, population=1000) * 50,
+    ],
+    ids=repr,
+)
 def test_a_curve_is_the_largest_of_its_pairs(mechanism):
     """What is left out changes neither epsilon, nor delta, nor a power."""
     f = mechanism.tradeoff()

@@ -147,7 +147,7 @@ class Composition:
 
     @property
     def wave_nodes(self) -> int:
-        """Return False: lines end where the characteristic function has decayed."""
+        """Return 0: lines end where the characteristic function has decayed."""
         return 0
 
     def end(self, tilt: float, need: float, step: float) -> tuple[float, float] | None:

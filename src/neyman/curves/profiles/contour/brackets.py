@@ -41,7 +41,7 @@ from neyman.numerics.operations import CALL, charge, in_question
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 
-GOOD_POWER_WIDTH = 1e-6  # the same of log power, where many levels share lines
+GOOD_POWER_WIDTH = 1e-6  # width of log power at which no other deltas are sought
 RATIO = 8.0  # ratio of levels: the line of a bracket is good for losses that differ by about this
 
 
@@ -139,6 +139,8 @@ class BracketSum(ABC):
         """
         split, sums = self.split, self.transforms(tilt, u)
         ratios = [s.log_inside - s.log_low if split else 0.0 for _, s in sums]
+        if max(ratios) > 700:  # x is no float
+            return np.zeros(len(u), complex), np.full(len(u), math.inf)
         lift = max(-500.0 - max(ratios), 0.0)  # F is proportional to ratios that underflow
         total, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
         real_gain, size, errors = 0.0, np.ones(len(u)), list[Array]()
@@ -153,20 +155,20 @@ class BracketSum(ABC):
             total = total + n * (log_value + turned)
             size = size + n * (abs(log_value) + np.abs(turned))
             if split:
-                x = math.exp(min(ratio + lift, 700.0))
+                x = math.exp(ratio + lift)
                 gained = log1p(x * (1 + s.inside) / (1 + moved))
                 gain, real_gain = gain + n * gained, real_gain + n * math.log1p(x)
                 size = size + n * np.abs(gained) + abs(ratio)
         # F over the product of M_high^n, at u = 0.
         share = -math.expm1(-real_gain) if split else 1.0
         error, power = np.zeros(len(u)), np.zeros(len(u))
-        hidden = np.max([s.inside_error for _, s in sums], axis=0)
+        rise = 1 + np.max([s.inside_error for _, s in sums], axis=0)
         for (n, s), ratio, own in zip(sums, ratios, errors, strict=True):
             each = more = own
             if split:
-                x = math.exp(min(ratio + lift, 700.0))
+                x = math.exp(ratio + lift)
                 inside = x / (1 + x) * s.inside_error
-                low = min(1.0, 1 / ((1 + x) * share)) * own * (1 + hidden)
+                low = min(1.0, 1 / ((1 + x) * share)) * own * rise
                 each, more = inside / share + low, own / (1 + x) + inside
             error, power = error + n * each, power + n * more
         error = error * np.exp(power)
@@ -258,12 +260,11 @@ class LargestTermProfile(ContourProfile):
     """Compute the profile of a sum by one line, or by one per bracket where one is wide.
 
     Args:
-        losses: the sum, with its whole transform.
+        losses: the sum.
         line_sum: the sum for one line, without levels.
         composition: the sum as its parts.
         backward: returns the profile of the reversed losses.
         spread: approximate standard deviation of the sum.
-        release: True if a line without a certified end may add a tiny Gaussian release.
     """
 
     patient = False
@@ -278,10 +279,9 @@ class LargestTermProfile(ContourProfile):
         composition: Composition,
         backward: Callable[[], Profile],
         spread: float,
-        release: bool = True,
     ) -> None:
         top = above(composition.supremum), composition.log_top
-        super().__init__(losses, backward, composition.infinite, *top, release)
+        super().__init__(losses, backward, composition.infinite, *top)
         self._line_sum, self._composition, self._spread = line_sum, composition, spread
         self._largest_tilt = LIMITS.largest_tilt
 
@@ -300,7 +300,7 @@ class LargestTermProfile(ContourProfile):
         """Return the narrowest of one line and brackets; with a tiny release if both are wide."""
         best: ContourLines | None = None
         narrowest = math.inf
-        for release in (False, True) if self._release else (False,):
+        for release in (False, True):
             for ratio in (0.0, *self.ratios):
                 if ratio:
                     lines = self._split(epsilon, release, ratio)

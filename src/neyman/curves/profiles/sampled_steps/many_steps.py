@@ -410,11 +410,10 @@ class LargestStepProfile(LargestTermProfile):
 
     def brackets(self, epsilon: float, ratio: float = RATIO) -> list[StepSum]:
         """Return brackets for an epsilon: the bulk far below it, then one per level."""
-        losses = self._composition
         if not self._removed:  # no loss is large
-            line_sum = self._line_sum
-            one = _one_bracket(losses, self._steps, self._spread)
-            return [line_sum if isinstance(line_sum, StepSum) else one]
+            if isinstance(self._line_sum, StepSum):
+                return [self._line_sum]
+            return [_one_bracket(self._composition, self._steps, self._spread)]
         size = max(epsilon, 0.1 * self._spread)
         levels = [ratio ** math.floor(math.log(size * ratio / 24, ratio))]
         scale = 64 * levels[0]
@@ -425,7 +424,7 @@ class LargestStepProfile(LargestTermProfile):
             last = 400 / high
             if high == math.inf:
                 last = LIMITS.last_peak / max(x.loss.farthest for x in self._steps)
-            brackets.append(StepSum(losses, low, high, scale, last))
+            brackets.append(StepSum(self._composition, low, high, scale, last))
         return brackets
 
 
