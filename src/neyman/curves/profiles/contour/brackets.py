@@ -139,7 +139,7 @@ class BracketSum(ABC):
         """
         split, sums = self.split, self.transforms(tilt, u)
         ratios = [s.log_inside - s.log_low if split else 0.0 for _, s in sums]
-        if max(ratios) > 700:  # x is no float
+        if max(ratios) > 700:
             return np.zeros(len(u), complex), np.full(len(u), math.inf)
         lift = max(-500.0 - max(ratios), 0.0)  # F is proportional to ratios that underflow
         total, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)

@@ -153,7 +153,7 @@ class StepSum(BracketSum):
         if z.dtype.kind == "c":
             return log_f, error
         # Of a bracket that rounding hides, only an upper bound is known: F errs by at most that.
-        for k in np.nonzero(~(error < 0.5))[0].tolist():
+        for k in np.flatnonzero(~(error < 0.5)).tolist():
             log_f[k], error[k] = self.log_above(float(z[k])), 1.0
         return log_f, error
 
@@ -356,7 +356,7 @@ def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
 
 
 def _one_bracket(losses: Composition, steps: list[NormalRatio], spread: float) -> StepSum:
-    """Return a sum of this ``spread`` without levels, for all tilts with short sums over y."""
+    """Return a sum of this ``spread`` without levels, for tilts with short sums over y."""
     last = 300 / spread
     if steps[0].loss.removed:
         last = min(last, LIMITS.largest_peak / max(x.loss.farthest for x in steps))
