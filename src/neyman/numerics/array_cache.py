@@ -1,9 +1,8 @@
 """Cache results that hold arrays, up to one limit in bytes for the whole library.
 
 Mark a function as `array_cache` if its arguments are values and alone decide its result. All such
-functions share the limit, and the most recently used results stay. A question counts the operations
-of a small result once, and of a large result at each use, stored or not. Therefore, no answer
-depends on earlier questions.
+functions share the limit. A question counts the operations of a small result once, and of a large
+result at each use, stored or not. Therefore, no answer depends on earlier questions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from neyman.numerics.operations import CALL, METER, apart, charge, question_meter
+from neyman.numerics.operations import CALL, METER, apart, charge, in_question, question_meter
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
@@ -106,6 +105,9 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
             with question_meter():
                 return cached(*args)
         key = (function, args)
+        # A memory makes a result cost less after others: it is of the question, too.
+        if args and getattr(args[0], "has_memory", False):
+            return in_question(key, lambda: function(*args))
         known, paid = CACHE.get(key), meter.paid
         if key in paid:
             if known is not None:

@@ -77,12 +77,6 @@ class Meter:
     work: dict[object, Any] = field(default_factory=dict[object, Any])
     paid: set[object] = field(default_factory=set[object])
 
-    def result(self, key: object, build: Callable[[], R]) -> R:
-        """Return the result of ``build``, computed once per ``key`` for this meter."""
-        if (known := self.work.get(key)) is None:
-            known = self.work[key] = build()
-        return known
-
     def fits(self, count: float, cells: float) -> bool:
         """Return True if ``count`` more operations and an array of ``cells`` cells are allowed."""
         used, most = (self.spared, self.reserve) if self.spare else (self.count, self.most)
@@ -197,7 +191,11 @@ def in_question(key: object, build: Callable[[], R]) -> R:
         build: a function without arguments.
     """
     meter = METER.get()
-    return build() if meter is None else meter.result(key, build)
+    if meter is None:
+        return build()
+    if (known := meter.work.get(key)) is None:
+        known = meter.work[key] = build()
+    return known
 
 
 def fresh_engines() -> _Block:

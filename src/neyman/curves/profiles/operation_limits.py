@@ -203,8 +203,8 @@ class LimitProfile(Profile):
 
     def _ask_engine(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
-            with engine_limit() as meter:
-                return ask(meter.result(self._key, self._build))
+            with engine_limit():
+                return ask(self.inner)
         except OperationLimit:
             return rest(self._rest)
 
@@ -217,7 +217,7 @@ class LimitProfile(Profile):
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
-                low, high = ask(meter.result(self._key, self._build))
+                low, high = ask(self.inner)
                 stopped = meter.reached
         except OperationLimit:
             return ask(self._rest)

@@ -88,7 +88,7 @@ SHARES = (1.0, 2.0)  # heights of y over a, for bounds on the decay
 
 @dataclass(frozen=True)
 class StepSum(BracketSum):
-    """Represent the sums of steps of which the largest is between two levels, for `line_at`.
+    """Represent the sums of steps of which the largest is between two levels.
 
     Args:
         losses: the sum: steps, Gaussian noise, and other losses [LS-11].
@@ -102,6 +102,8 @@ class StepSum(BracketSum):
     high: float
     scale: float
     last_tilt: float
+
+    has_memory = True  # for `array_cache`: its nodes belong to a question
 
     @property
     def _own(self) -> _Nodes:
