@@ -32,10 +32,7 @@ __all__ = [
 class Limits:
     """Limit the size of a curve's drawing, the length of texts, and the rate of updates."""
 
-    side_units: int = 160  # side of the drawing, in SVG units
-    margin_units: int = 26
     letters: int = 300  # largest number of characters in a text
-    pause_seconds: float = 0.1  # seconds between two updates of a line
 
 
 LIMITS = Limits()
@@ -83,7 +80,7 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
         powers: true positive rates, in [0, 1].
     """
 
-    side, margin = LIMITS.side_units, LIMITS.margin_units
+    side, margin = 160, 26  # side of the drawing, in SVG units
 
     def place(x: float, y: float) -> str:
         return f"{margin + x * side:.1f},{(1 - y) * side + 4:.1f}"
@@ -150,7 +147,7 @@ def progress_line() -> Callable[[str, float], None]:
     def show(stage: str, part: float) -> None:
         nonlocal shown, at
         now = time.monotonic()
-        if stage == shown and part < 1 and now - at < LIMITS.pause_seconds:
+        if stage == shown and part < 1 and now - at < 0.1:  # seconds between two updates of a line
             return
         shown, at = stage, now
         with suppress(Exception):  # a display error must not stop a release

@@ -28,7 +28,6 @@ class Limits:
     """Hold the sizes of the grids on which `alike` compares mechanisms."""
 
     grid_steps: int = 1000  # per interval; integer noise rounds values to this grid
-    median_points: int = 200_001  # on a coarse grid, a draw can be right by luck
 
 
 LIMITS = Limits()
@@ -235,7 +234,7 @@ def _median(
     squares = _noise_on_interval(budget, half)
     scale = compare_noise.least_scale(lambda s: InverseSensitivity(1 / s), budget)
     if scale is not None:
-        grid = np.linspace(-half, half, LIMITS.median_points)
+        grid = np.linspace(-half, half, 200_001)  # on a coarse grid, a draw can be right by luck
         below = np.searchsorted(x, grid, side="left")
         upto = np.searchsorted(x, grid, side="right")
         distance = np.maximum(0.0, np.maximum(below - len(x) / 2, len(x) / 2 - upto))

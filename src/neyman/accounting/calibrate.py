@@ -23,9 +23,7 @@ class Limits:
     largest_ratio: float = 1e15
     relative_width: float = 2e-10  # relative gap between the result and a refused parameter
     far_excess: float = 1e3  # the search clips an excess to this
-    steering_pairs: int = 8  # up to this many ordered pairs, only the worst one steers
     first_log_step: float = 1e-3  # step of the parameter's logarithm
-    trial_digits: int = 15  # significant digits of a trial parameter
 
 
 LIMITS = Limits()
@@ -145,7 +143,7 @@ def calibrate_exact(
         10.0 ** (1 - digits) / 4,
         noise=True,
         # Rounded to the last digit, the excess has no slope that could steer the search.
-        steered=lambda x: make(_decimal(x, LIMITS.trial_digits)),
+        steered=lambda x: make(_decimal(x, 15)),  # significant digits of a trial parameter
     )
     return _decimal(value, digits)
 
@@ -270,7 +268,8 @@ def _excess_of_worst(
         return of(Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True))
 
     spent = curve(parameter)
-    if spent.joined or len(spent.directions) > LIMITS.steering_pairs:
+    # Of more than 8 ordered pairs, all steer.
+    if spent.joined or len(spent.directions) > 8:
         return lambda x: of(curve(x))
     each = [of_pair(spent, pair) for pair in range(len(spent.directions))]
     worst = each.index(max(each))

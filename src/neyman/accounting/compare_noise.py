@@ -35,11 +35,8 @@ class Limits:
 
     summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's distribution is summed
     summed_deviations: int = 14  # standard deviations in a sum
-    tail_mass: float = 1e-30  # more than the mass beyond them, up to `summed_sigma` [EE-8]
-    largest_noise: float = 1e12  # meets any budget that this kind of noise can meet
     digits: int = 5
     tail_pieces: int = 4096  # pieces of a tail's integral
-    least_log_tail: float = -35.0  # log of the tail at which the integral ends
 
 
 LIMITS = Limits()
@@ -179,7 +176,7 @@ def least_scale(make: Callable[[float], Mechanism], budget: Budget) -> float | N
     try:
         return calibrate(make, budget)
     except ValueError:
-        if budget.admits(make(LIMITS.largest_noise)):
+        if budget.admits(make(1e12)):  # meets any budget that this kind of noise can meet
             raise
         return None
 
@@ -278,7 +275,8 @@ def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
 
     def moment(weight: Array) -> Bound:
         value = float(np.sum(weight * beyond))
-        return Bound(value * (1 - error), value * (1 + error) + LIMITS.tail_mass, "upper", "sums")
+        # More than the mass beyond them, up to `summed_sigma` [EE-8].
+        return Bound(value * (1 - error), value * (1 + error) + 1e-30, "upper", "sums")
 
     return _row("rounded Gaussian", sigma, moment(2 * k + 1), moment(np.ones_like(k)), levels, at)
 
@@ -304,7 +302,8 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     by a factor that does not rise, which bounds the rest.
     """
     law, scale = noise.law, float(noise.sensitivity)
-    end = max(float(law.place(np.array([LIMITS.least_log_tail]))[1][0]), 2.0)
+    # Log of the tail at which the integral ends.
+    end = max(float(law.place(np.array([-35.0]))[1][0]), 2.0)
     x = np.linspace(0.0, end, 2 * LIMITS.tail_pieces + 1)
     low, high = (np.exp(v) for v in law.log_tail(x))
     width = 2 * end / LIMITS.tail_pieces * scale

@@ -31,7 +31,6 @@ class Limits:
 
     entry_size: int = 1 << 20  # absolute value of a number in a vector
     norm_size: int = 1 << 22  # numbers per vector: the sum of their squares is at most 2^62
-    used_size: int = 1 << 62  # budget per person: sum of the squared norms of their vectors
     people: int = 10**8  # 8 bytes each
     sigma: int = (1 << 53) - 1  # largest sigma that neyman.noise draws
 
@@ -114,7 +113,8 @@ class PersonalFilter:
                 f"people = {people!r} must be at most {LIMITS.people}: split the people into "
                 "groups, with one filter for each group"
             )
-        secret = _Used(min(floor(2 * scale**2 * rho), LIMITS.used_size), rows)
+        # Budget per person: sum of the squared norms of their vectors.
+        secret = _Used(min(floor(2 * scale**2 * rho), 1 << 62), rows)
         for name, value in (("budget", rho), ("sigma", scale), ("people", rows)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_secret", secret)

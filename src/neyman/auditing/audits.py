@@ -22,7 +22,6 @@ class Limits:
     """Limit the size of an audit, and hold the threshold for reversed guesses."""
 
     trials: int = 10**9  # largest number of runs or canaries
-    reversal_deviations: int = 6  # standard deviations of the correct guesses below one half
 
 
 LIMITS = Limits()
@@ -174,7 +173,8 @@ def one_run(
         raise ValueError(f"guesses = {guessed} must be at most canaries = {number}")
     if right > guessed:
         raise ValueError(f"correct = {right} must be at most guesses = {guessed}")
-    if 2 * right < guessed - LIMITS.reversal_deviations * guessed**0.5:
+    # Standard deviations of the correct guesses below one half.
+    if 2 * right < guessed - 6 * guessed**0.5:
         raise ValueError(
             f"correct = {right} of guesses = {guessed} is far fewer than coins get right: "
             "exchange the two guesses, or check the labels of the coins"

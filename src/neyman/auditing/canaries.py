@@ -23,7 +23,6 @@ class Limits:
     """Limit the size of an audit by canaries."""
 
     canaries: int = 10**5  # largest number of canaries, or of silent parameters
-    least_mean_square: float = 1e-300  # below the mean square of any noise
 
 
 LIMITS = Limits()
@@ -165,7 +164,7 @@ class Canaries:
         quiet = self._further(parameters)[len(self.inserted) :]
         size = float(np.abs(quiet).max())
         if not size:
-            return -float(np.log(LIMITS.least_mean_square))
+            return -float(np.log(1e-300))  # below the mean square of any noise
         return -2 * float(np.log(size)) - float(np.log(np.mean((quiet / size) ** 2)))
 
     def one_run(

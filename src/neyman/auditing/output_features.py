@@ -18,12 +18,8 @@ class Limits:
     """Limit the features of an output, and hold the numbers that replace infinity and NaN."""
 
     numbers: int = 32  # numbers of an output that are used one by one
-    paired_numbers: int = 8  # numbers of an output with all differences used too
     bins: int = 24
     largest_number: float = 1e100  # finite numbers are clipped here
-    infinite_place: float = 2e100  # the number that replaces +inf
-    nan_place: float = -3e100  # the number that replaces NaN
-    missing_place: float = -4e100  # the number if a shorter output has none
 
 
 LIMITS = Limits()
@@ -81,11 +77,12 @@ def features_of(outputs: Sequence[object]) -> Features:
     """Return the features of outputs: numbers, arrays, mappings, or anything with a repr."""
     flat = [_flat(output) for output in outputs]
     width = min(max(len(numbers) for _, numbers in flat), LIMITS.numbers)
-    values = np.full((len(flat), width), LIMITS.missing_place)
+    values = np.full((len(flat), width), -4e100)  # the number if a shorter output has none
     for i, (_, numbers) in enumerate(flat):
         values[i, : len(numbers)] = _finite_places(np.array(numbers[:width], dtype=float))
     lengths = np.array([[float(len(numbers))] for _, numbers in flat])
-    pairs = combinations(range(min(width, LIMITS.paired_numbers)), 2)
+    # Numbers of an output with all differences used too.
+    pairs = combinations(range(min(width, 8)), 2)
     differences = [values[:, i] - values[:, j] for i, j in pairs]
     columns = [lengths, values, *(column[:, None] for column in differences)]
     texts = [tuple(zip((form for form, _ in flat), map(tuple, values.tolist()), strict=True))]
@@ -98,10 +95,9 @@ def features_of(outputs: Sequence[object]) -> Features:
 def _finite_places(numbers: Array) -> Array:
     """Clip numbers, and replace +inf, -inf, and NaN by finite numbers outside the clipped range."""
     clipped = np.clip(numbers, -LIMITS.largest_number, LIMITS.largest_number)
-    infinite = np.sign(numbers) * LIMITS.infinite_place
-    return np.where(
-        np.isnan(numbers), LIMITS.nan_place, np.where(np.isinf(numbers), infinite, clipped)
-    )
+    infinite = np.sign(numbers) * 2e100  # the number that replaces +inf
+    # The number that replaces NaN.
+    return np.where(np.isnan(numbers), -3e100, np.where(np.isinf(numbers), infinite, clipped))
 
 
 def lowest_bit(values: Array) -> Array:

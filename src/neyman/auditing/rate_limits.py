@@ -24,10 +24,7 @@ from neyman.numerics.roots import bisect
 class Limits:
     """Limit the computation of binomial tails."""
 
-    tail_terms: int = 4096  # terms of a tail that are added at once
     least_tail: float = 1e-300  # a smaller tail counts as this
-    exact_trials: int = 2000  # up to this many trials, each count has its own limit
-    exact_chance: float = 1e-100  # smallest chance for this: far above underflow
     float_share: float = 1e-5  # relative room for float errors, which are below 1e-7
 
 
@@ -52,9 +49,10 @@ def tail_above(most: int, trials: int, rate: float) -> float:
     log_first, error = log_binomial(trials, rate, q, np.array([most]), 4.0)
     total, term, at, steps = 1.0, 1.0, most, 0
     while at > 0:
+        # Terms of a tail that are added at once.
         # same: max -> min: Safe: the ratio at k = 0 is 0, and so is each term from there on. The
         # slack counts more steps.
-        k = np.arange(at, max(at - LIMITS.tail_terms, 0), -1, dtype=float)
+        k = np.arange(at, max(at - 4096, 0), -1, dtype=float)
         ratios = k * q / ((trials - k + 1) * rate)
         terms = term * np.cumprod(ratios)
         total += float(terms.sum())
@@ -143,10 +141,10 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 
     Source: Berk and Jones 1979; Moscovich and Nadler 2017.
     """
-    if chance < LIMITS.exact_chance:
+    if chance < 1e-100:  # smallest chance for this: far above underflow
         # slack: chances_of_all_counts_add_up_to_the_chance
         return np.arange(trials), chance / trials * (1 - 4 * UNIT)
-    if trials > LIMITS.exact_trials:
+    if trials > 2000:  # up to this many trials, each count has its own limit
         size = math.ceil(8 * math.sqrt(trials))
         places = (trials - 1) * np.sin(np.linspace(0, math.pi / 2, size)) ** 2
         counts = np.unique(np.append(np.rint(places).astype(np.int64), trials - 1))

@@ -24,9 +24,6 @@ from neyman.numerics.rounding import below
 class Limits:
     """Limit the scores, and hold the tolerances of their statistics."""
 
-    # Standard deviations of the rank sum. By chance this occurs once in a billion audits.
-    exchanged_deviations: float = -6.0
-    least_deviation: float = 1e-12  # of shadow models' scores
     largest_score: float = 1e100  # squares do not overflow
     sum_error: float = 1e-9  # rounding of a distribution that sums to 1
 
@@ -68,7 +65,8 @@ def refuse_mixed_up(members: Array, others: Array) -> None:
     sides = [np.searchsorted(ordered, members, side).sum() for side in ("left", "right")]
     above = float(sum(sides)) / 2  # pairs in which the member is above; a tie is a half
     spread = math.sqrt(n * k * (n + k + 1) / 12)
-    if (above - n * k / 2) / spread < LIMITS.exchanged_deviations:
+    # Standard deviations of the rank sum. By chance this occurs once in a billion audits.
+    if (above - n * k / 2) / spread < -6.0:
         raise ValueError(
             f"members score below others in {1 - above / (n * k):.1%} of pairs; a higher score "
             "must mean a member. Exchange members and others, or negate all scores"
@@ -270,7 +268,7 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         squares = (np.where(chosen, shadow - mean, 0) ** 2).sum(axis=0)
         common = squares.sum() / (count - 1).sum()
         variance = cast(Array, np.where(count >= 32, squares / (count - 1), common))
-        variance = np.maximum(variance, LIMITS.least_deviation**2)
+        variance = np.maximum(variance, 1e-12**2)  # of shadow models' scores
         terms.append(-((observed - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
     return terms[0] - terms[1]
 

@@ -40,7 +40,6 @@ class Limits:
     """Limit the size of an expression."""
 
     letters: int = 10_000
-    number_bits: int = 4096  # bits of a numerator or a denominator
 
 
 LIMITS = Limits()
@@ -156,7 +155,8 @@ def _calculate(
         if exact:
             a, b = check.exact("number", a), check.exact("number", b)
             bits = sum(part.bit_length() for x in (a, b) for part in x.as_integer_ratio())
-            if bits * (max(1, abs(b)) if isinstance(node.op, ast.Pow) else 1) > LIMITS.number_bits:
+            # Bits of a numerator or a denominator.
+            if bits * (max(1, abs(b)) if isinstance(node.op, ast.Pow) else 1) > 4096:
                 raise OverflowError
         value = _OPERATORS[type(node.op)](a, b)
         integral = check.finite("number", value).is_integer() and value == int(value)

@@ -26,8 +26,6 @@ class Limits:
     """Limit the shifts, or intervals of shifts, that a user's noise is computed for."""
 
     shifts: int = 256  # number of integer shifts, each with its own curve
-    shift_intervals: int = 40  # number of intervals of shifts
-    interval_share: float = 0.25  # share of the remaining range for each interval
 
 
 LIMITS = Limits()
@@ -164,9 +162,8 @@ def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool
         return [(float(shift), 0.0, False) for shift in range(1, math.ceil(most) + 1)]
     if law.slope is None:
         return [(most, 0.0, True)]
-    ends = [
-        most * (1 - (1 - LIMITS.interval_share) ** i) for i in range(LIMITS.shift_intervals)
-    ] + [most]
+    # Each of 40 intervals of shifts takes a quarter of the remaining range.
+    ends = [most * (1 - (1 - 0.25) ** i) for i in range(40)] + [most]
     # The half width covers the rounding of the middle and of itself.
     return [
         (0.5 * (a + b), 0.5 * (b - a) * (1 + 8 * UNIT) + 8 * UNIT * b, False)  # slack: counted

@@ -46,8 +46,6 @@ class Limits:
 
     attributes: int = 64
     parts: int = 1 << 17
-    # Bits of the smallest variance: with fewer, integer noise costs more than 3e-6 in mu.
-    least_variance_bits: int = 20
     variance: int = 1 << 104
 
 
@@ -143,7 +141,8 @@ class Marginals(Mechanism):
         """Return the power of two that scales the parts r_B to noise variances of 2^20 or more."""
         least = min(variance for _, variance in self.noise)
         bits = math.log2(least.numerator) - math.log2(least.denominator)
-        return 1 << max(0, math.ceil((LIMITS.least_variance_bits - bits) / 2) + 1)
+        # Bits of the smallest variance: with fewer, integer noise costs more than 3e-6 in mu.
+        return 1 << max(0, math.ceil((20 - bits) / 2) + 1)
 
     @cached_property
     def _spent(self) -> tuple[Fraction, bool]:

@@ -35,7 +35,6 @@ class Limits:
 
     digits: int = 60
     epsilon: int = 700  # above, a step of the density underflows
-    least_epsilon: Fraction = Fraction(1, 10**6)
 
 
 LIMITS = Limits()
@@ -93,7 +92,7 @@ class Staircase(Mechanism):
     ) -> None:
         self._keep(epsilon=epsilon)
         exact = rational(self.epsilon)
-        if not LIMITS.least_epsilon <= exact <= LIMITS.epsilon:
+        if not Fraction(1, 10**6) <= exact <= LIMITS.epsilon:  # least epsilon
             raise ValueError(f"epsilon = {epsilon!r} must be from 1e-6 to {LIMITS.epsilon}")
         self._keep(sensitivity=sensitivity)
         if gamma is not None and cost is not None:

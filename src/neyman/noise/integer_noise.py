@@ -21,11 +21,6 @@ class Limits:
     """Hold the scales and numbers of draws at which one sampler replaces another."""
 
     small_scale: int = 1000  # up to this scale, a table takes about a millisecond
-    largest_table_scale: int = 10**5
-    # Rejection is faster for fewer draws: per unit of a larger Laplace scale, and for a larger
-    # Gaussian scale.
-    table_draws_per_scale: int = 10
-    few_draws: int = 10_000
 
 
 LIMITS = Limits()
@@ -71,7 +66,7 @@ def discrete_gaussian(
     out, bits = room(size, out), source(bits)
     if exact <= LIMITS.small_scale**2:
         weights_table(Fraction(0), 1 / (2 * exact)).fill(out, bits)
-    elif out.size < LIMITS.few_draws:
+    elif out.size < 10_000:  # few draws
         rejection.discrete_gaussian(exact, out, bits)
     else:
         strips(exact, rounded=False).fill(out, bits)
@@ -101,8 +96,10 @@ def discrete_laplace(
     if is_tensor(out):
         return _into_tensor("discrete_laplace", exact, size, bits, out)
     out, bits = room(size, out), source(bits)
-    widest = max(LIMITS.small_scale, out.size // LIMITS.table_draws_per_scale)
-    if exact <= min(widest, LIMITS.largest_table_scale):
+    # Rejection is faster for fewer draws: per unit of a larger Laplace scale, and for a larger
+    # Gaussian scale.
+    widest = max(LIMITS.small_scale, out.size // 10)
+    if exact <= min(widest, 10**5):  # largest table scale
         weights_table(1 / exact, Fraction(0)).fill(out, bits)
     else:
         rejection.discrete_laplace(exact, out, bits)

@@ -39,9 +39,7 @@ CELLS = 1 << LEAD_BITS - 1
 class Limits:
     """Hold the width of strips, the precision of places, and the numbers of draws per batch."""
 
-    strips_per_sigma: int = 64  # strips per sigma, at least this number and below twice this number
     count_parts: int = 1024  # C is a multiple of 1/1024
-    place_bits: int = 24  # smallest number of bits of a real place within its strip
     batch_draws: int = 1 << 14  # draws per batch
     # Draws per block. The undecided draws of a block are decided together.
     block_draws: int = 1 << 20
@@ -80,9 +78,11 @@ class Strips:
     ) -> None:
         self.sigma_squared, self.rounded = sigma_squared, rounded
         sigma = math.isqrt(math.floor(sigma_squared))
-        self.width = (sigma // LIMITS.strips_per_sigma).bit_length() - 1
+        # Strips per sigma, at least this number and below twice this number.
+        self.width = (sigma // 64).bit_length() - 1
         self.number = math.ceil(reach * (sigma + 1) / (1 << self.width))
-        self.fine = max(1, LIMITS.place_bits - self.width) if rounded else 0
+        # Smallest number of bits of a real place within its strip.
+        self.fine = max(1, 24 - self.width) if rounded else 0
         precision = 64
         heights = [
             exponential(self._exponent(h << self.width), precision) for h in range(self.number + 1)

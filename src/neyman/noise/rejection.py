@@ -31,7 +31,6 @@ class Limits:
     # Up to these scales, |noise| reaches 2^63 with probability below e^-1022. The draw then raises.
     scale: int = 2**53
     sigma_squared: int = (2**53 - 1) ** 2
-    batch_lanes: int = 1 << 17  # lanes per batch
 
 
 LIMITS = Limits()
@@ -252,7 +251,7 @@ def _collect(draw: Callable[[int], Lanes], out: Lanes) -> Lanes:
     """Fill and return ``out``. Each call of ``draw(n)`` returns at most n of its draws."""
     have = 0
     while have < out.size:
-        more = draw(min(2 * (out.size - have) + 8, LIMITS.batch_lanes))[: out.size - have]
+        more = draw(min(2 * (out.size - have) + 8, 1 << 17))[: out.size - have]  # lanes per batch
         out[have : have + more.size] = more
         have += more.size
     return out

@@ -21,7 +21,6 @@ from neyman.noise.rejection import below, uniform
 class Limits:
     """Hold the number of first bits of a coin, and the number of coins per batch."""
 
-    first_bits: int = 16  # first bits of a coin
     batch_coins: int = 1 << 20  # coins per batch
 
 
@@ -38,7 +37,7 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
         rate: the chance of heads, in [0, 1].
         rows: number of rows.
     """
-    scaled = rate * (1 << LIMITS.first_bits)
+    scaled = rate * (1 << 16)  # first bits of a coin
     first = math.floor(scaled)
     rest = scaled - first
     parts: list[Lanes] = []

@@ -48,7 +48,6 @@ except ImportError:  # Triton is missing
 class Limits:
     """Hold the largest Laplace scale with a table, and the number of draws to compare engines."""
 
-    laplace_scale: int = 128  # scale of the largest table on a device
     trial_draws: int = 3000  # number of draws to compare two engines
 
 
@@ -72,7 +71,7 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
     tensor = cast(torch.Tensor, out)
     _check(tensor, check.integer("size", size))
     if tensor.device.type == "cuda" and (
-        name != "discrete_laplace" or exact <= LIMITS.laplace_scale
+        name != "discrete_laplace" or exact <= 128  # scale of the largest table on a device
     ):
         if not (bits is None or isinstance(bits, SecureBits)):
             raise TypeError(

@@ -29,17 +29,6 @@ from neyman.numerics.roots import bisect_integers
 Words = NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Hold the precision of weights, and the number of weights per batch."""
-
-    block_weights: int = 1 << 14  # weights per batch
-    distribution_error_units: int = 2  # slack of 2^64 F(k), whose error is below one unit
-    guard_bits: int = 48  # bits in addition to the bits of a result, and to the bits lost by e^-q
-
-
-LIMITS = Limits()
-
 PRECISION_BITS = 192  # of the powers whose products are weights
 POWER_ERROR_UNITS = 2  # largest error of a power, in units of 2^-64 below the true value
 WEIGHT_ERROR_UNITS = 4 * POWER_ERROR_UNITS + 3  # four powers, three products
@@ -97,7 +86,7 @@ class Weights:
         step, zero = 2 * b * width, Fraction(0)
         coarse, fine = _powers(step * width, zero, rows), _powers(step, zero, width)
         weights = np.empty(rows * width, np.uint64)
-        block = max(1, LIMITS.block_weights // width)
+        block = max(1, (1 << 14) // width)  # weights per batch
         across = np.arange(width)
         for start in range(0, rows, block):
             h = np.arange(start, min(start + block, rows))
@@ -222,7 +211,7 @@ class RoundedWeights:
         entries: list[int] = []
         while not entries or entries[-1] < (1 << 64) - 8:
             entries.append(max(self.enclosure(len(entries), 64)[0], entries[-1] if entries else 0))
-        return np.array(entries, np.uint64), LIMITS.distribution_error_units
+        return np.array(entries, np.uint64), 2  # slack of 2^64 F(k), whose error is below one unit
 
     def place(self, value: int, length: int) -> int | None:
         """Return k as `Weights.place` does, or None if these bits do not suffice."""
@@ -249,7 +238,8 @@ class RoundedWeights:
         q = Fraction((2 * k + 1) ** 2) / (8 * self.sigma_squared)
         if q > precision:  # 1 - F(k) < e^-q
             return (1 << precision) - 1, 1 << precision
-        working = precision + LIMITS.guard_bits + 3 * math.ceil(q)
+        # Bits in addition to the bits of a result, and to the bits lost by e^-q.
+        working = precision + 48 + 3 * math.ceil(q)
         one = 1 << working
         numerator, denominator = 2 * q.numerator, q.denominator
         low = high = total_low = total_high = one

@@ -28,8 +28,6 @@ MOST_OPERATIONS = 2.3e10  # of a question: about seven seconds of one core
 class Limits:
     """Limits on one question besides `MOST_OPERATIONS`: its reserve, batches, and largest array."""
 
-    reserve_share: float = 0.1  # share of operations for bounds after the others are used up
-    batch_questions: int = 8  # questions in one call that share one question's operations
     batches: int = 16
     array_cells: int = 1 << 22  # of one array, with others of its size beside it: 32 MiB each
 
@@ -127,7 +125,8 @@ def cells(count: float) -> None:
 
 def _new_meter(batches: float = 1.0) -> Meter:
     """Return a meter with ``batches`` times the operations of one question."""
-    return Meter(batches * MOST_OPERATIONS, batches * LIMITS.reserve_share * MOST_OPERATIONS)
+    # Share of operations for bounds after the others are used up.
+    return Meter(batches * MOST_OPERATIONS, batches * 0.1 * MOST_OPERATIONS)
 
 
 class _Block:
@@ -260,7 +259,8 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
         if METER.get() is not None:  # part of another question
             return ask(self, *args, **options)
         many = length_hint(args[0], 1) if args else 1
-        with question_meter(min(max(many / LIMITS.batch_questions, 1.0), LIMITS.batches)) as meter:
+        # Questions in one call that share one question's operations.
+        with question_meter(min(max(many / 8, 1.0), LIMITS.batches)) as meter:
             result = ask(self, *args, **options)
         return _with_note(result) if meter.reached else result
 

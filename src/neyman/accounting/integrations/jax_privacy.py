@@ -45,7 +45,6 @@ class Limits:
     """Limit the sensitivity, and the sum in units of the noise's grid."""
 
     sensitivity_units: int = 1 << 30  # largest number of units in a sensitivity
-    least_sensitivity: float = 1e-290  # its unit is a normal float
     sum_units: float = 2.0**52  # of a sum: a float holds whole numbers up to here
 
 
@@ -110,9 +109,8 @@ def exact_gaussian_privatizer(
             "visible, as with CUDA_VISIBLE_DEVICES=0"
         )
     multiplier = Fraction(check.positive("noise_multiplier", noise_multiplier))
-    moved = Fraction(
-        check.between("sensitivity", sensitivity, LIMITS.least_sensitivity, sys.float_info.max)
-    )
+    # Its unit is a normal float.
+    moved = Fraction(check.between("sensitivity", sensitivity, 1e-290, sys.float_info.max))
     least = check.integer("grid", grid, 1)
     if least > LIMITS.sensitivity_units:
         raise ValueError(f"grid = {grid} must be at most {LIMITS.sensitivity_units}")

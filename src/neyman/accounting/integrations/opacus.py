@@ -86,14 +86,7 @@ BITS = {torch.float32: 24, torch.float64: 53}  # bits of a uniform number of tor
 class Limits:
     """Hold the tolerances for Opacus's floating-point numbers, and the least size of a seed."""
 
-    # A seed from the system has more bits, except with a chance below one in two million.
-    seed_bits: int = 32
     relative_error: float = 1e-12
-    float32_error: float = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
-    few_rows: int = 4  # in a small batch of invented rows
-    many_rows: int = 256  # in a batch of the expected size, if a gradient is small
-    probe_numbers: int = 1 << 27  # of the gradients of such a batch
-    mixed_share: float = 1e-3  # of a row's gradient that rounding may change
 
 
 LIMITS = Limits()
@@ -433,10 +426,9 @@ def _refuse_values(settings: dict[str, Any]) -> None:
 
 
 def _refuse_torch(name: str, value: Any) -> None:
+    # A seed from the system has more bits, except with a chance below one in two million.
     # The seed of a new torch.Generator is a constant of torch.
-    if name.endswith("seed()") and (
-        value < 2**LIMITS.seed_bits or value == torch.Generator().initial_seed()
-    ):
+    if name.endswith("seed()") and (value < 2**32 or value == torch.Generator().initial_seed()):
         raise ValueError(
             f"{name} = {value}: noise, samples, and dropout follow from this seed, and others may "
             "know it. Call torch.seed() after the model has its first weights"
@@ -506,7 +498,8 @@ def _refuse_optimizer(optimizer: Any) -> None:
 
 def _refuse_norms(optimizer: Any) -> None:
     norms = clipping_norms(optimizer)
-    if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + LIMITS.float32_error):
+    # Opacus computes the norm of clipping norms in float32.
+    if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + 1e-6):
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
             "optimizer.max_grad_norms, so the noise is too small. Change them together"
@@ -548,7 +541,7 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
                 f"a row of the dataset has a {type(leaf).__name__}, and only tensors and numbers "
                 "can be invented to test the loss. Make tensors in the dataset"
             )
-    few, device = LIMITS.few_rows, optimizer.params[0].device
+    few, device = 4, optimizer.params[0].device  # in a small batch of invented rows
     attempt = partial(_failure, optimizer, model, loss, like)
     failure, accepted = None, -1
     for largest in largest_numbers(model, device):
@@ -558,8 +551,10 @@ def _refuse_mixing(loader: Any, optimizer: Any, model: Any, loss: Loss) -> None:
             break
     # Some modules mix rows only in batches of the loader's size.
     expected = math.ceil(loader.batch_sampler.sample_rate * loader.batch_sampler.num_samples)
-    most = LIMITS.probe_numbers // sum(parameter.numel() for parameter in optimizer.params)
-    if failure is None and (many := min(expected, most, LIMITS.many_rows)) > few:
+    # Numbers in the gradients of such a batch.
+    most = (1 << 27) // sum(parameter.numel() for parameter in optimizer.params)
+    # A batch of the expected size shows what depends on it.
+    if failure is None and (many := min(expected, most, 256)) > few:
         failure = attempt(accepted, many)
         if isinstance(failure, (MemoryError, torch.OutOfMemoryError)):
             failure = None  # the loop uses smaller batches
@@ -669,7 +664,8 @@ def _compare(
 
     def differ(one: torch.Tensor, other: torch.Tensor) -> bool:
         size = max(one.norm(dim=1).max(), other.norm(dim=1).max())  # some may cancel
-        return not bool(((one - other).norm(dim=1) <= LIMITS.mixed_share * size).all())
+        # Rounding may change this part of a row's gradient.
+        return not bool(((one - other).norm(dim=1) <= 1e-3 * size).all())
 
     generators = [torch.default_generator]
     if device.type == "cuda":

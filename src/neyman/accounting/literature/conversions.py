@@ -26,8 +26,6 @@ Number = float | Fraction | str
 class Limits:
     """Limit the Renyi orders in which the best order is searched for."""
 
-    largest_order_excess: float = 1e15  # largest order searched, minus 1
-    least_order_excess: float = 1e-15
     order_gap: Fraction = Fraction(1, 10**150)
 
 
@@ -134,7 +132,8 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
         more = math.exp(t)  # order - 1
         return r * more * more + math.log1p(more) - far < 0
 
-    least, largest = LIMITS.least_order_excess, LIMITS.largest_order_excess
+    # Least order excess.
+    least, largest = 1e-15, 1e15  # largest order searched, minus 1
     more = math.exp(0.5 * sum(bisect(falls, math.log(least), math.log(largest))))
     high = at(more).upper
     if high == 0:

@@ -28,7 +28,6 @@ class Limits:
     rounding_share: float = 1e-9  # relative, more than the rounding of each bound in this package
     largest_mu: float = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
     largest_loss: float = 700.0
-    weak_mu: float = 2.0  # for a larger mu, other forms are also used
 
 
 LIMITS = Limits()
@@ -91,7 +90,8 @@ class Guarantee:
         chi = min(chi, _expm1(mu * mu), _expm1(2 * rho))
         if pure < LIMITS.largest_loss:
             chi = min(chi, 4 * math.sinh(pure / 2) ** 2)
-        weak = math.isinf(pure) and min(mu, math.sqrt(2 * rho)) > LIMITS.weak_mu
+        # For a larger mu, other forms are also used.
+        weak = math.isinf(pure) and min(mu, math.sqrt(2 * rho)) > 2.0
         pairs = _pairs(f) if weak else []
         if steps == 2:
             twice = np.array([2.0])

@@ -33,13 +33,11 @@ class Limits:
     """Limit the searches for the best lower bounds."""
 
     blocks: int = 40  # blocks of the number of changed records, in a search
-    large_blocks: int = 400  # blocks for the final bound
     distances: int = 48  # distances of two points to try
     record_deviations: float = 9.0  # standard deviations of the number of changed records
     sizes: int = 24  # numbers of changed records to try, for a packing
     spread: float = 4.0  # standard deviations of that number
     epsilon: float = 300.0  # beyond it, ratios of probabilities count as unbounded
-    count_nodes: int = 1500  # nodes for the distribution of a count
     priors: int = 28  # concentrations to try
     factors: int = 10**5  # factors of a probability to multiply
 
@@ -103,7 +101,7 @@ def best_pair(
         i = int(np.argmax(values))
         ends = float(places[max(i - 1, 0)]), float(places[min(i + 1, len(places) - 1)])
         places = np.geomspace(*ends, 12)
-    return max(best, bound(float(places[len(places) // 2]), LIMITS.large_blocks)) * DOWN
+    return max(best, bound(float(places[len(places) // 2]), 400)) * DOWN
 
 
 def data_pair(guarantee: Guarantee, changes: Array) -> float:
@@ -332,7 +330,7 @@ def two_spread(n: int, alpha: float) -> float:
     """
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)
-    half = LIMITS.count_nodes // 2
+    half = 750  # nodes for the distribution of a count
     nodes = np.concatenate([np.linspace(0, middle, half), np.linspace(middle, n, half)])
     starts = np.unique(np.concatenate([near, n - near, nodes.astype(np.int64)]))
     ends = np.append(starts[1:] - 1, n)  # each block includes its start and end

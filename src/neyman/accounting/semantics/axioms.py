@@ -31,10 +31,7 @@ Definition = Callable[[Channel], bool]
 class Limits:
     """Limit the numbers and sizes of the channels that a search tries."""
 
-    search_seed: int = 1  # seed without a generator: a search is no release, and repeats
     denominator: int = 24  # largest denominator of a random row
-    garblings: int = 8  # random garblings of a channel, besides the deterministic ones
-    partners: int = 12  # earlier channels to combine each channel with
     maps: int = 256  # deterministic garblings; if there are more, random ones
     channels: int = 10**6
     datasets: int = 8
@@ -124,7 +121,8 @@ class _AxiomSearch:
         ):
             if number > limit:
                 raise ValueError(f"{name} = {number} must be at most {limit}")
-        return cls(axiom, datasets, outputs, most, generator_of(generator, LIMITS.search_seed))
+        # Seed without a generator: a search is no release, and repeats.
+        return cls(axiom, datasets, outputs, most, generator_of(generator, 1))
 
     def result(self, counterexample: Counterexample | None = None) -> AxiomSearch:
         return AxiomSearch(self.axiom, self.asked, self.satisfied, self.checks, counterexample)
@@ -147,7 +145,8 @@ class _AxiomSearch:
     def partners(self, channel: Channel) -> list[Channel]:
         """Return ``channel`` and some earlier ones at random, and store it for later calls."""
         size = len(self.earlier_channels)
-        chosen = self.generator.integers(0, size, LIMITS.partners) if size else ()
+        # Earlier channels to combine each channel with.
+        chosen = self.generator.integers(0, size, 12) if size else ()
         partners = [channel, *(self.earlier_channels[i] for i in {int(i) for i in chosen})]
         self.earlier_channels.append(channel)
         return partners
@@ -204,7 +203,7 @@ class _AxiomSearch:
             maps = self.generator.integers(0, self.outputs, (LIMITS.maps, self.outputs)).tolist()
         for to in maps:
             yield "after this map of outputs", tuple(unit[j] for j in to)
-        for _ in range(LIMITS.garblings):
+        for _ in range(8):  # random garblings of a channel, besides the deterministic ones
             yield "after this channel", tuple(self._row() for _ in range(self.outputs))
 
 

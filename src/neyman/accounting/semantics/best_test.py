@@ -21,10 +21,7 @@ class Limits:
     """Limit the outcomes of an experiment and their precision."""
 
     digits: int = 60  # digits of e^x, which is no fraction
-    # Factors e below the largest mass. Beyond, outcomes are not separated.
-    forgotten_efolds: int = 120
     outcomes: int = 10_000
-    shown_names: int = 6  # names printed one by one
 
 
 LIMITS = Limits()
@@ -58,7 +55,7 @@ class BestTest:
     def __str__(self) -> str:
         pairs = list(zip(self.outcomes, self.yes, strict=True))
         sure = [name for name, p in pairs if p == 1]
-        if len(sure) > LIMITS.shown_names:
+        if len(sure) > 6:  # names printed one by one
             sure = [*sure[:2], "...", sure[-1]]
         maybe = [f"{name} (with probability {float(p):.6g})" for name, p in pairs if 0 < p < 1]
         return f"say yes to: {', '.join([*maybe, *sure]) or 'nothing'}"
@@ -189,7 +186,8 @@ def experiment(mechanism: Mechanism) -> Experiment:
                 "output; for vectors ask tradeoff().power"
             )
         (shift,) = vectors[0]
-        reach = math.isqrt(math.ceil(2 * LIMITS.forgotten_efolds * mechanism.sigma_squared)) + 1
+        # Factors e below the largest mass. Beyond, outcomes are not separated.
+        reach = math.isqrt(math.ceil(2 * 120 * mechanism.sigma_squared)) + 1
         _few(2 * reach + shift)
         places = range(-reach, shift + reach + 1)
         twice = 2 * mechanism.sigma_squared

@@ -43,12 +43,8 @@ class Limits:
 
     quantiles: int = 1000
     points: int = 1 << 53  # doubles represent every integer up to here
-    scale_digits: int = 3  # digits of the scale of several draws
     level_units: int = 1 << 40  # levels of the ends are multiples of 1 / level_units
     weight_nats: int = 800  # nats beyond which a weight counts as 0
-    reference_ranks: int = 10**6  # largest number of ranks of the reference
-    reference_points: int = 100  # points of the grid between values of the reference
-    reference_values: int = 1001  # values of the reference that the lower bound needs
     rounding_share: float = 1e-9
     tail_share: float = 1e-8  # more than the relative error of a binomial tail
 
@@ -215,7 +211,7 @@ def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> R
     if n is None:
         return {}
     largest = _reference_error(n, level, points, float(rate))
-    few = min(n, LIMITS.reference_values)
+    few = min(n, 1001)  # values of the reference that the lower bound needs
     if largest is None or few < 3:
         return {"largest_error": largest}
     problem = {"problem": "quantile", "values": range(few), "quantile": float(level)}
@@ -292,7 +288,7 @@ def _scale(budget: Budget, draws: int) -> Fraction:
     return calibrate_exact(
         lambda scale: InverseSensitivity(1 / scale, draws=draws),
         budget,
-        digits=LIMITS.scale_digits,
+        digits=3,  # digits of the scale of several draws
         start=float(one) * math.sqrt(draws) * 0.9,
     )
 
@@ -333,8 +329,9 @@ def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float
     spacing = points // n
     middle = min(max(math.ceil(level * n), 1), n)  # the order statistic, from 1
     reach = min(n, math.ceil(LIMITS.weight_nats / rate))
-    coarse = spacing < LIMITS.reference_points or rate > LIMITS.weight_nats / 2
-    if coarse or reach > LIMITS.reference_ranks:
+    # Points of the grid between values of the reference.
+    coarse = spacing < 100 or rate > LIMITS.weight_nats / 2
+    if coarse or reach > 10**6:  # largest number of ranks of the reference
         return None
     target = float(level) * n
     # Between values j and j + 1 are spacing - 1 points, about j + 1/2 - middle spacings away.

@@ -51,11 +51,8 @@ SLOPE_ERROR = 2.0**-48
 class Limits:
     """Limit the search for a fit."""
 
-    least_step_share: float = 2.0**-60  # smallest share of a Newton step
-    sufficient_share: float = 0.1  # share of the fall that a Newton step guarantees
     # Steps of a search. The most seen are 800, for 150 features [LM-2].
     steps: int = 1 << 17
-    corner_width: float = 0.01  # smallest width of a hinge's corner
 
 
 LIMITS = Limits()
@@ -246,7 +243,8 @@ def _loss(name: LossName, bound: float, width: float | None) -> tuple[Regression
     if name == "huber":
         corner = bound / 2 if width is None else check.between("width", width, 1e-100, bound)
         return huber(corner / bound), corner
-    corner = 0.5 if width is None else check.between("width", width, LIMITS.corner_width, 2.0)
+    # Smallest width of a hinge's corner.
+    corner = 0.5 if width is None else check.between("width", width, 0.01, 2.0)
     return smooth_hinge(corner), corner
 
 
@@ -302,10 +300,12 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: Regress
         weights = loss.curvature(rows @ w, y) / len(rows)
         curvature = penalty * np.eye(size) + (rows * weights[:, None]).T @ rows
         direction = -cho_solve(cho_factor(curvature), gradient)
-        promised, share = LIMITS.sufficient_share * float(gradient @ direction), 1.0
+        # Share of the fall that a Newton step guarantees.
+        promised, share = 0.1 * float(gradient @ direction), 1.0
         ahead, halfway = gradient_at(w + direction), gradient_at(w + direction / 2)
+        # Smallest share of a Newton step.
         # F rises by at most share / 2 times the sum of the slopes halfway and at the end.
-        while float((halfway + ahead) @ direction) > promised and share > LIMITS.least_step_share:
+        while float((halfway + ahead) @ direction) > promised and share > 2.0**-60:
             share /= 2
             ahead, halfway = halfway, gradient_at(w + direction * (share / 2))
         w, gradient = w + direction * share, ahead

@@ -29,8 +29,6 @@ class Limits:
     # Units in the radius; a power of two, so that rows are exact in floats.
     grid_units: int = 1 << 16
     chunk_rows: int = 4096  # rows whose terms are added up in floats; chunks are added up exactly
-    sigmoid_error: float = 2.0**-48  # absolute error of expit: a few units, assumed
-    bound_ratio: float = 1.006  # the square of a bound divided by one that is attained
     boxes: int = 1 << 20  # largest number of boxes
     curvature_units: int = 1 << 10  # units in the radius, for the curvature
     # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
@@ -82,7 +80,8 @@ def gradient_width(reach: float) -> float:
         h, k = expit(middle[:, :1] * np.sin(middle[:, 1:])).T
         inside = h * h + k * k + 2 * h * k * np.cos(middle[:, 1] + middle[:, 2])
         largest = max(largest, float(inside.max()))
-        if bounds.max() <= largest * LIMITS.bound_ratio or len(boxes) > LIMITS.boxes:
+        # The square of a bound divided by one that is attained.
+        if bounds.max() <= largest * 1.006 or len(boxes) > LIMITS.boxes:
             return min(math.sqrt(float(bounds.max())) * LIMITS.rounding_factor, 2.0)
         boxes, middle = boxes[bounds > largest], middle[bounds > largest]
         sides = (boxes[:, 1::2] - boxes[:, ::2]) * (1.0 / max(reach, 1.0), 1.0, 1.0)
@@ -222,7 +221,8 @@ def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
     """
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
     of_sum = 1.01 * LIMITS.chunk_rows * DOUBLE_ROUNDING
-    term = product / 4 + LIMITS.sigmoid_error + of_sum + 4 * DOUBLE_ROUNDING
+    # Absolute error of expit: a few units, assumed.
+    term = product / 4 + 2.0**-48 + of_sum + 4 * DOUBLE_ROUNDING
     return 1.01 * (length * term + 4 * DOUBLE_ROUNDING * penalty * norm)
 
 

@@ -42,7 +42,6 @@ class Limits:
     """Limit sizes so that products of integers stay exact."""
 
     dimension: int = 1024
-    squares_sum: int = 1 << 61  # largest sum of squares
     exact_rows: int = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
     rounding_factor: float = 1 + 1e-9
@@ -311,7 +310,7 @@ def _plan(budget: Budget, n: int | None, size: int, centered: bool) -> _MomentPl
         if n is None:
             # 4 times the squared shift: 4 for the squares, 2 for the sum, 1 for the number.
             squared, of_number = grid**4 * (4 + (2 if centered else 0) + 1) // 4, grid * grid // 2
-        elif n * grid * grid > LIMITS.squares_sum:
+        elif n * grid * grid > (1 << 61):  # largest sum of squares
             continue
         else:
             # A record with one more coordinate, the weight, has this squared norm at most.

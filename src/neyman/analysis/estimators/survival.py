@@ -28,7 +28,6 @@ class Limits:
     """Limit the number of times, and hold how much noise hides a number at risk."""
 
     times: int = 1000
-    at_risk_deviations: float = 4.0  # standard deviations of noise that hide a number at risk
 
 
 LIMITS = Limits()
@@ -276,7 +275,8 @@ class _SurvivalCounts:
 
     def _hidden(self) -> NDArray[np.bool_]:
         """Return True from the first time on at which noise may hide all records at risk."""
-        unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
+        # Standard deviations of noise that hide a number at risk.
+        unclear = self.risk < 4.0 * self._deviation_at_risk() + 1
         return np.logical_or.accumulate(unclear)
 
     def errors(self) -> tuple[Floats, Floats]:

@@ -34,8 +34,6 @@ class Limits:
     # Share of the records that may be between the location and the median.
     rank_share: Fraction = Fraction(1, 8)
     clipped_share: float = 0.47  # largest share of records beyond the location
-    least_sigma: Fraction = Fraction(1, 10**100)
-    largest_sigma: Fraction = Fraction(10**100)
 
 
 LIMITS = Limits()
@@ -91,7 +89,8 @@ def normal_mean(
     array = one_per_record("values", values, relation=relation)
     n = len(array)
     exact = check.exact("sigma", sigma)
-    if not LIMITS.least_sigma <= exact <= LIMITS.largest_sigma:
+    # Largest sigma.
+    if not Fraction(1, 10**100) <= exact <= Fraction(10**100):  # least sigma
         raise ValueError(
             f"sigma = {sigma!r} must be from 1e-100 to 1e100; state the values in another unit"
         )

@@ -22,10 +22,8 @@ class Limits:
     """Limit the terms of a binomial sum that are added up, with error margins."""
 
     deviations: float = 10.0  # standard deviations around the mean
-    margin_records: int = 60  # records around the mean
     # slack: counted
     sum_error: float = 256 * UNIT  # relative error of a sum of products in pairs [PT-6]
-    chernoff_factor: float = 1 + 1e-6  # for rounding
 
 
 LIMITS = Limits()
@@ -66,7 +64,7 @@ def count(n: int, p: Fraction | float) -> BinomialCount:
     share, rest = float(p), float(1 - p)
     if not share or not rest:  # nearer to 0 or 1 than floats resolve
         return BinomialCount(0, np.zeros(1), np.ones(1), 1.0)
-    half = LIMITS.deviations * math.sqrt(n * share * rest) + LIMITS.margin_records
+    half = LIMITS.deviations * math.sqrt(n * share * rest) + 60  # records around the mean
     first = max(math.floor(n * share - half), 0)
     last = min(math.ceil(n * share + half), n)
     value, error = log_binomial(n, share, rest, np.arange(first, last + 1), 0.0)
@@ -77,7 +75,7 @@ def count(n: int, p: Fraction | float) -> BinomialCount:
         if low <= high:
             ends = np.array([low]), np.array([high])
             chernoff = math.exp(float(log_between(n, share, rest, *ends)[0]))
-            outside += chernoff * LIMITS.chernoff_factor
+            outside += chernoff * (1 + 1e-6)  # for rounding
     # same: 1 - 4 * UNIT -> (1): Covered by the line before: 4 units of 1 + |value| hold the
     # rounding of value - error, and the 2 units of a power of e.
     low = np.exp(value - error) * (1 - 4 * UNIT)  # slack: counted

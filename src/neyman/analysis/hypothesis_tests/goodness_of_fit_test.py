@@ -40,9 +40,6 @@ class Limits:
 
     categories: int = 10_000
     simulations: int = 10**6
-    piece_counts: int = 1 << 22  # simulated counts at a time
-    # Statistics with a smaller relative difference count as equal. This raises the p-value [PT-10].
-    tie_share: float = 1e-9
 
 
 LIMITS = Limits()
@@ -179,11 +176,13 @@ class GoodnessOfFitTest:
     def _simulated_p_value(self, noisy: Lanes, rng: np.random.Generator, bits: Bits) -> float:
         shares = _floats(self.shares)
         size = len(shares)
-        least = self._statistic(noisy[None, :])[0] * (1 - LIMITS.tie_share)
+        # Statistics with a smaller relative difference count as equal. This raises the p-value
+        # [PT-10].
+        least = self._statistic(noisy[None, :])[0] * (1 - 1e-9)
         larger, left = 0, self.simulations
         while left:
             # same: 1 -> 2: The number of simulations per block of memory; their sum is the same.
-            some = min(left, max(1, LIMITS.piece_counts // size))
+            some = min(left, max(1, (1 << 22) // size))  # simulated counts at a time
             counts = rng.multinomial(self.n, shares, some)
             noise = rounded_gaussian(self.mechanism.sigma_squared, some * size, bits)
             larger += int(np.sum(self._statistic(counts + noise.reshape(some, size)) >= least))

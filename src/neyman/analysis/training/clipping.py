@@ -26,7 +26,6 @@ class Limits:
     parameters: int = 1 << 32
     rough_units: int = 1 << 20  # units of the first, rough measurement of a norm
     careful_units: int = 1 << 24  # units of the first measurement if ``careful``
-    batch_numbers: int = 1 << 22  # numbers processed at a time
     slice_squares: int = 1 << 14  # squares below 2^48 that are added up in 64 bits
 
 
@@ -46,7 +45,7 @@ def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
     """
     rows, size = gradients.shape
     total = np.zeros(size, np.int64)
-    most = max(1, LIMITS.batch_numbers // max(size, 1))
+    most = max(1, (1 << 22) // max(size, 1))  # numbers processed at a time
     for start in range(0, rows, most):
         total += grid_rows(gradients[start : start + most], clip, grid).sum(axis=0)
     return total

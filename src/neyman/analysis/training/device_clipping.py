@@ -27,12 +27,9 @@ from torch import Tensor
 class Limits:
     """Limit sizes so that float64 is exact, and the numbers processed at a time."""
 
-    rough_bits: int = 18  # bits of the largest entry, in the rough norm
-    float_squares: int = 1 << 17  # squares up to 2^36 that add up to at most 2^53
     length_slack: float = 2.0**-20  # relative slack of a length, for floating point
     rows: int = 1 << 28  # rows whose entries up to 2^24 add up to less than 2^53
     cpu_numbers: int = 1 << 17  # entries that a CPU processes at a time
-    device_numbers: int = 1 << 26  # entries that another device processes at a time
 
 
 LIMITS = Limits()
@@ -103,7 +100,8 @@ def add_clipped(
     if on_cpu and size <= LIMITS.cpu_numbers:
         _add_small(parts, weights, scale, most, LIMITS.cpu_numbers // size)
         return
-    count = max(1, (LIMITS.cpu_numbers if on_cpu else LIMITS.device_numbers) // len(weights))
+    # Entries that another device processes at a time.
+    count = max(1, (LIMITS.cpu_numbers if on_cpu else 1 << 26) // len(weights))
     _add([piece for part in parts for piece in part.columns(count)], weights, scale, most, compiled)
 
 
@@ -191,8 +189,10 @@ def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tens
     run = _compile if compiled else _eager
     peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
     size = sum(part.shape[1] for part in rows)
-    exact = torch.float64 if size <= LIMITS.float_squares else torch.int64
-    bits = min(LIMITS.rough_bits, (62 - (size - 1).bit_length()) // 2)
+    # Squares up to 2^36 that add up to at most 2^53.
+    exact = torch.float64 if size <= (1 << 17) else torch.int64
+    # Bits of the largest entry, in the rough norm.
+    bits = min(18, (62 - (size - 1).bit_length()) // 2)
     shift, finite = power_of_two(peak, bits, min(EXPONENTS[part.dtype] for part in rows))
     squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
     return (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift, finite

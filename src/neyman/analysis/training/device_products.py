@@ -35,10 +35,6 @@ INPUT_BITS, OUTPUT_BITS = 14, 18  # bits of the largest entry of a row
 class Limits:
     """Limit sizes so that products of factors are exact in float64."""
 
-    cancellation_bits: int = 8  # a gradient shorter by more bits is clipped further
-    example_places: int = 1 << 15  # positions of one example, such as tokens or pixels
-    layer_width: int = 1 << 17
-    example_entries: int = 1 << 26  # entries of the factors of one example
     summed_rows: int = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
 
 
@@ -81,9 +77,9 @@ def fits(places: int, lines: int, columns: int) -> bool:
     """
     return (
         places**2 < lines * columns
-        and places <= LIMITS.example_places
-        and max(lines, columns) <= LIMITS.layer_width
-        and places * max(lines, columns) <= LIMITS.example_entries
+        and places <= (1 << 15)  # positions of one example, such as tokens or pixels
+        and max(lines, columns) <= (1 << 17)  # layer width
+        and places * max(lines, columns) <= (1 << 26)  # entries of the factors of one example
     )
 
 
@@ -92,7 +88,8 @@ def fine_bits(grid: int, rows: int) -> int:
 
     rows: number of examples in a sum.
     """
-    bits = 53 - LIMITS.cancellation_bits - grid.bit_length() - rows.bit_length()
+    # A gradient shorter by more bits is clipped further.
+    bits = 53 - 8 - grid.bit_length() - rows.bit_length()
     if bits < 8:
         raise ValueError(f"grid = {grid} with microbatch = {rows} is too fine for fast=True")
     return min(bits, 20, 41 - grid.bit_length())

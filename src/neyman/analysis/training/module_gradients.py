@@ -74,8 +74,6 @@ TWISTER_WORDS = 624
 class Limits:
     """Hold the size from which a single gradient is written out, and the least clipping norm."""
 
-    patch_entries: int = 1 << 14  # largest size of a convolution's patches with factors
-    leak_draws: int = 4  # of each kind of invented rows, to see if something about them is kept
     least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
 
 
@@ -291,7 +289,8 @@ class ModuleGradients:
         A first run on zeros may fill caches that depend on shapes alone.
         """
         before = state_of(self._model, self._loss)
-        for reals in tried_reals(self.device) * LIMITS.leak_draws:
+        # Try each kind of invented rows several times, to see if the model keeps something of them.
+        for reals in tried_reals(self.device) * 4:
             for largest in largest_numbers(self._model, self.device):
                 rows = tuple(invented(x, self._rows, largest, reals=reals) for x in zeros)
                 with suppress(Exception):  # an invented number may be no class
@@ -555,7 +554,8 @@ class ModuleGradients:
         for name, places in self._places(pairs).items():
             lines, columns = _shape(self._layers[name])
             written = not (self._bits and fits(places, lines, columns))
-            large = places * columns > LIMITS.patch_entries
+            # Largest size of a convolution's patches with factors.
+            large = places * columns > (1 << 14)
             if written and large and isinstance(self._layers[name], Conv2d):
                 dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]

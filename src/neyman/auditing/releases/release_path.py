@@ -44,17 +44,6 @@ from neyman.publishing.tables.forms import Form
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limit the comparison of a release with its noise."""
-
-    matches: int = 20_000  # tried ways to fit a difference into a shift vector
-    cell_draws: float = 10.0  # about this many draws per cell
-    coarse_error: float = 1e-6  # error of a cell's probability on a coarse grid
-    fine_error: float = 1e-12  # error of a cell's probability on a grid of all integers
-
-
-LIMITS = Limits()
 TAILS = np.array([1e-4, 1e-2])  # a few draws of too wide noise show only in the tails
 
 
@@ -249,7 +238,7 @@ def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
 
     ``away``: absolute changes of cells. ``shift``: limits, among which the cells are divided.
     """
-    if len(shift) ** len(away) > LIMITS.matches:
+    if len(shift) ** len(away) > 20_000:  # tried ways to fit a difference into a shift vector
         return True
     return any(
         all(
@@ -315,9 +304,10 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     else:
         weights = np.exp(-((edges[:-1] + 0.5) ** 2) / (2 * variance))
         masses = weights / weights.sum()
-    error = LIMITS.coarse_error if step > 1 else LIMITS.fine_error
+    # Error of a cell's probability on a coarse grid.
+    error = 1e-6 if step > 1 else 1e-12  # error of a cell's probability on a grid of all integers
     cumulated = np.concatenate([[0.0], np.cumsum(masses)])
-    cells = max(2, min(20, int(len(draws) / LIMITS.cell_draws)))
+    cells = max(2, min(20, int(len(draws) / 10.0)))  # about this many draws per cell
     chances = np.concatenate([np.arange(1, cells) / cells, TAILS, 1 - TAILS])
     cuts = np.unique(np.searchsorted(cumulated, chances))
     cuts = cuts[(cuts > 0) & (cuts < len(masses))]

@@ -25,7 +25,6 @@ class Limits:
     """Limits on the computation of K and of its slope at 0."""
 
     terms: float = 1e5  # most terms of K at an order
-    order_tries: int = 40  # tries for the size of orders near 0
     largest_moment: float = 10.0  # largest E cosh(r X) - 1
     rounding_share: float = 1e-6  # relative error of K from which a proven rho is asked
 
@@ -108,7 +107,7 @@ def slope_at_zero(c: Composition) -> Interval:
     _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
     steps = np.append(SLOPE_SHARES, -SLOPE_SHARES)
     r = 4 / math.sqrt(max(variance, 1e-300))
-    for _ in range(LIMITS.order_tries):
+    for _ in range(40):  # tries for the size of orders near 0
         twice = math.inf
         if max(c.places(r, 0.0), c.reverse().places(r, 0.0)) <= LIMITS.terms:
             twice = float(np.sum(exponentials(c, r * np.array([1.0, -1.0]), mean)))

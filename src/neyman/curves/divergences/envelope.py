@@ -28,7 +28,6 @@ from neyman.numerics.rounding import above, below
 class Limits:
     """Limits on the orders at which moments are computed and compared."""
 
-    knot_orders: int = 240  # orders at which moments of known losses are computed
     terms: float = 1e5  # most terms of K at an order
     halvings: int = 44  # most halvings of an interval of orders
     intervals: int = 20_000
@@ -93,7 +92,8 @@ class Ceiling:
         rest = Composition.of(p for p in others if p not in normal)
         trusted = trusted_rho(rest)
         if rest.parts and (added := min(float(top), 1 + _reach(rest, trusted + rho))) > 1:
-            orders.update((1 + np.geomspace(1e-3, added - 1, LIMITS.knot_orders)).tolist())
+            # Orders at which moments of known losses are computed.
+            orders.update((1 + np.geomspace(1e-3, added - 1, 240)).tolist())
         places = np.array(sorted(orders))
         values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
         # slack: a_ceiling_from_above; counted

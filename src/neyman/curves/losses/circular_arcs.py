@@ -27,7 +27,6 @@ class Limits:
     """Limits on the arcs: where they are cut, and how far bounds extend into the complex plane."""
 
     pad_deviations: float = 20.0  # an arc is cut so far beyond every peak of a tilted density
-    far_deviations: float = 100.0  # so far from both centers, the far arc counts as lost
     strip_height: float = 1.0  # distance from the real line: both functions are polynomials
 
 
@@ -90,7 +89,8 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def _far_is_lost(self) -> bool:
-        return self.circumference / 2 - self.shift > LIMITS.far_deviations
+        # So far from both centers, the far arc counts as lost.
+        return self.circumference / 2 - self.shift > 100.0
 
     @property
     def support(self) -> tuple[tuple[float, float], ...]:

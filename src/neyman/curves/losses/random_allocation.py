@@ -34,7 +34,6 @@ class Limits:
     """Limits on the range of x for a batch, on masses, and on mu."""
 
     reach_deviations: float = 26.0  # standard deviations of x: the mass beyond is below 1e-147
-    lost_mass: float = 1e-135  # omitted mass per batch: tails and products that underflow [RA-4]
     least_mass: float = 1e-200  # smaller masses are dropped
     mu: float = 10.0  # a larger mu overflows
 
@@ -179,7 +178,8 @@ def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
     mask = total.weight * np.maximum(total.place / batches, 1.0) > LIMITS.least_mass
     place, weight = total.place[mask], total.weight[mask]
     value, log_q = np.log(place / batches), np.log(weight)
-    lost = (batches + 1) * LIMITS.lost_mass if side > 0 else 0.0
+    # Omitted mass per batch: tails and products that underflow [RA-4].
+    lost = (batches + 1) * 1e-135 if side > 0 else 0.0
     removed = OffLatticeLoss(tuple(value.tolist()), tuple((log_q + value).tolist()), lost, lost)
     added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
     # A quotient errs by one unit, and a logarithm by 2 relative units. log q errs by 2. log p, its

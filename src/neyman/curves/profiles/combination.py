@@ -31,25 +31,14 @@ class Limits:
     """Limits that decide which of several engines answers."""
 
     unlike_parts: int = 5000  # number of parts beyond which each K takes too long
-    rest_parts: int = 2000  # largest number of grouped parts for which K is fast enough
-    rate_groups: int = 12  # groups by rate, and groups by noise in each
     coarse_rate_groups: int = 5  # for the first try of subsampled steps
-    # Share of a question's operations that the first engine leaves to others.
-    share_of_others: float = 0.25
     # Least number of parts to group if an engine stopped. Grouping leaves fewer.
     grouped_parts: int = 60
     failure_width: float = 0.5  # least width of log delta for which groups are asked
     least_log_delta: float = -1e4  # log delta or log power below which only the first is asked
     least_miss: float = 1e-30  # least 1 - power that needs relative accuracy
-    guess_width: float = 1e-2  # largest width of log delta for a good guess of epsilon
-    hopeless_width: float = 1.0  # width of log delta beyond which the first is not asked nearby
-    zero_epsilon: float = 1e-9  # the guess for an epsilon of 0
-    neighbor_distance: float = 0.1  # relative distance of nearby epsilons
-    polygon_width: float = 1e-7  # width of log delta that suffices for a polygon
     coarse_log_delta: float = math.log(1e-14)  # below it, wider bounds suffice for a polygon
     upper_log_delta: float = math.log(1e-60)  # below it, an upper bound suffices for a polygon
-    # Allowed width of log power, over the allowed width of log delta.
-    power_widths: float = 10.0
 
 
 LIMITS = Limits()
@@ -144,7 +133,7 @@ class CascadeProfile(Profile):
                 low[~far], high[~far] = self.log_deltas(epsilons[~far])
             return low, high
         near = bool(self._hopeless) and any(
-            (np.abs(epsilons - one) <= LIMITS.neighbor_distance * abs(one)).all()
+            (np.abs(epsilons - one) <= 0.1 * abs(one)).all()  # relative distance of nearby epsilons
             for one in self._hopeless
         )
         low, high = self._ask(
@@ -180,7 +169,7 @@ class CascadeProfile(Profile):
         return self._ask(
             self._powers,
             log_levels,
-            LIMITS.power_widths,
+            10.0,  # allowed width of log power, over that of log delta
             True,
             lambda profile, asked: profile.log_powers(asked),
         )
@@ -207,10 +196,11 @@ class CascadeProfile(Profile):
                 continue
             if guess == 1.0:  # perhaps no epsilon has this log delta
                 if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
-                    return LIMITS.zero_epsilon
+                    return 1e-9  # the guess for an epsilon of 0
                 continue
             low, high = self._engine(index).log_delta(guess)
-            if guess >= self._alone_from or high - low <= LIMITS.guess_width:
+            # Largest width of log delta for a good guess of epsilon.
+            if guess >= self._alone_from or high - low <= 1e-2:
                 return guess
             first = guess if first == 1.0 else first
         return first
@@ -230,7 +220,8 @@ class CascadeProfile(Profile):
     def _share(self, index: int) -> float:
         """Return the share of operations that engine ``index`` may use, less than all."""
         left = len(self._widths) - 1 - index
-        return 1 - LIMITS.share_of_others * left / max(len(self._widths) - 1, 1)
+        # Share of a question's operations that the first engine leaves to others.
+        return 1 - 0.25 * left / max(len(self._widths) - 1, 1)
 
     def _engine(self, index: int) -> Profile:
         if index not in self._built:
@@ -255,7 +246,8 @@ class CascadeProfile(Profile):
                 pass
         else:
             low, high = np.array(ask(self._engine(order[0]), places), float)
-        wide = (high > low + LIMITS.hopeless_width) & (high > LIMITS.least_log_delta)
+        # Width of log delta beyond which the first is not asked nearby.
+        wide = (high > low + 1.0) & (high > LIMITS.least_log_delta)
         if not (powers or order[0]) and np.logical_and.reduce(wide):
             self._hopeless.append(float(np.mean(places)))
         before = order[0]
@@ -264,7 +256,7 @@ class CascadeProfile(Profile):
             if self._coarse:
                 enough = np.maximum(
                     enough,
-                    LIMITS.polygon_width
+                    1e-7  # width of log delta that suffices for a polygon
                     * np.exp(
                         0.25
                         * np.clip(
@@ -402,10 +394,11 @@ def _many(composition: Composition) -> Profile | None:
         return None
     steps = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     groups = (
-        LIMITS.coarse_rate_groups if steps else LIMITS.rate_groups
+        LIMITS.coarse_rate_groups if steps else 12  # groups by rate, and groups by noise in each
     )  # sums by the largest step take longer
     high = part_groups(composition.parts, groups)[1]
-    return None if len(high) > LIMITS.rest_parts else group_profile(composition, groups)
+    # Largest number of grouped parts for which K is fast enough.
+    return None if len(high) > 2000 else group_profile(composition, groups)
 
 
 def group_profile(composition: Composition, groups: int) -> Profile:

@@ -36,14 +36,10 @@ class Limits:
     """Limits on the position, accuracy, and cost of a line."""
 
     error_efolds: float = 28.0  # aliasing and truncation stay below e^-28 of delta
-    blurred_error_efolds: float = 25.0  # the same with a tiny release
     nodes: int = 1 << 16
-    blurred_nodes: int = 1 << 14  # with a tiny release
     terms: float = 1e6  # terms of K
     node_terms: float = 4e7  # nodes times terms of K
-    wave_terms: float = 1.5e9  # the same for K that is a sum of waves, which is fast
     plain_node_terms: float = 3e6  # the same for a line without a release
-    blur_width: float = 1e-8  # relative width due to a tiny release, if nodes allow
     least_miss: float = 1e-300  # least 1 - power to compute
     least_log_delta: float = -1e8  # least log delta to compute
     least_tilt: float = 1e-9  # least c of a line
@@ -51,26 +47,16 @@ class Limits:
     first_octaves: int = 5  # octaves of tilts in the first array, two tilts each
     further_octaves: int = 3  # octaves in each further array
     start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # possible starts of the first array
-    saddle_efolds: float = math.log(2.2)  # range of log c beyond a saddle in which K is useful
-    rise_share: float = 0.2  # relative error of a trapezoid above which tilts are refined
     flat_efolds: float = 0.3  # e-folds of delta on a rise that is not refined
     tilt_gap: float = 1e-6  # least gap in log c between two tilts
-    saddle_gap: float = 1e-3  # largest gap in log c between a tilt and a saddle
-    saddle_tilts: int = 9  # tilts per interval in a search for a saddle
     epsilon_width: float = 3e-3  # relative spacing of epsilons that share a line
-    least_cell_efolds: float = 0.5  # least depth of a cell of epsilons
     cell_share: float = 0.125  # size of a cell as a share of the depth
-    cell_tilt_efolds: float = 0.35  # range of log c in a cell
     line_width: float = 5e-11  # relative width that suffices
-    blurred_line_width: float = 1e-5  # the same with a tiny release
     lines: int = 4  # lines to try for one question
-    settled_nodes: int = 1000  # number of nodes below which the search for a place stops
     cheap_nodes: int = 500  # nodes that cost as much as the overhead
-    further_tilt: float = 1.35  # c' / c if K is unknown beyond c
     chirp_places: int = 1 << 8  # least number of epsilons and nodes for a chirp transform
     chirp_units: int = 8  # units of the largest epsilon by which an even place may be off
     plain_nodes: int = 4000  # largest number of nodes without a release
-    cancellation_efolds: float = 12.0  # largest ratio of the terms to their sum, in e-folds
     excess_efolds: float = 50.0  # the same, to avoid overflow
 
 
@@ -573,7 +559,8 @@ def line_for(
         before = line
         if best is None or width < best[0]:
             best = width, line, epsilon
-        if width < (LIMITS.line_width if line.bump is None else LIMITS.blurred_line_width):
+        # A tiny release cannot reach the width of a plain line.
+        if width < (LIMITS.line_width if line.bump is None else 1e-5):
             break
     return None if best is None else best[1:]
 
@@ -707,7 +694,7 @@ def _coarse_tilts(
         if tilts.complete:
             return tilts, x
         if (
-            x + LIMITS.saddle_efolds < tilts.x[-1]
+            x + math.log(2.2) < tilts.x[-1]  # range of log c beyond a saddle in which K is useful
             and tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]
         ):
             return tilts, x
@@ -734,7 +721,8 @@ def _steep_place(losses: LineSum, tilts: Tilts, epsilon: float | None, log_delta
     i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
     low, high = tilts.x[i - 1], tilts.x[i]
     while True:
-        rows = _rows(losses, np.linspace(low, high, LIMITS.saddle_tilts))
+        # Tilts per interval in a search for a saddle.
+        rows = _rows(losses, np.linspace(low, high, 9))
         x, k, mean, variance = rows
         c = np.exp(x)
         bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
@@ -746,9 +734,8 @@ def _steep_place(losses: LineSum, tilts: Tilts, epsilon: float | None, log_delta
         j = int(np.argmin(np.abs(excess) / slope))
         move = float(excess[j] / slope[j])
         flat = LIMITS.flat_efolds * float(1.0 if epsilon is None else 1 / c[j])
-        if (
-            abs(move) <= LIMITS.saddle_gap and abs(excess[j]) <= flat
-        ) or high - low <= LIMITS.tilt_gap:
+        # Largest gap in log c between a tilt and a saddle.
+        if (abs(move) <= 1e-3 and abs(excess[j]) <= flat) or high - low <= LIMITS.tilt_gap:
             return min(max(float(x[j]) + move, low), high)
         first = min(max(int(np.count_nonzero(excess > 0)), 1), len(x) - 1)
         low, high = float(x[first - 1]), float(x[first])
@@ -784,10 +771,11 @@ def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Til
     away = np.sqrt(np.maximum(2 * depth, 0.0))
     size = x[1:] - x[:-1]
     rise = (away[1:] - away[:-1]) / np.maximum(
-        LIMITS.least_cell_efolds, away[1:] * LIMITS.cell_share
+        0.5,
+        away[1:] * LIMITS.cell_share,  # least depth of a cell of epsilons
     )
     cell = np.zeros(len(x))
-    np.add.accumulate(np.maximum(rise, size / LIMITS.cell_tilt_efolds), out=cell[1:])
+    np.add.accumulate(np.maximum(rise, size / 0.35), out=cell[1:])  # range of log c in a cell
     widens = _slopes(log_width, size)
     steep = c * bend
     return Tilts(
@@ -810,7 +798,8 @@ def _bent(rows: Array) -> Array:
     c, own, size = np.exp(rows[0]), _integrand_slope(rows), rows[0, 1:] - rows[0, :-1]
     steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
     rise = own[1:] - own[:-1]
-    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > LIMITS.rise_share * rise
+    # Relative error of a trapezoid above which tilts are refined.
+    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > 0.2 * rise
     return bent & (c[1:] * rise > LIMITS.flat_efolds)
 
 
@@ -931,7 +920,8 @@ def _best_plan(
     """
     best, span, waves = None, losses.span, losses.wave_nodes
     for place in _places(tilts, aim, 1 if waves else len(FACTORS)):
-        if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place[2]):
+        # Number of nodes below which the search for a place stops.
+        if best is not None and (best.count < 1000 or best.cost <= place[2]):
             break
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
@@ -947,7 +937,7 @@ def _best_plan(
         else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
     )
     if waves:
-        most, work = waves, LIMITS.wave_terms
+        most, work = waves, 1.5e9  # K as a sum of waves is fast
     if best.count <= most:
         places = losses.places(best.c, best.end)
         if places <= LIMITS.terms and best.count * places <= work:
@@ -965,7 +955,7 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
     c, others = aim.c * np.array(FACTORS[:most]), aim.c * PLACES
     others = others[others <= math.exp(tilts.x[-1])]
     if others[-1] <= aim.c:  # K ends here
-        others = np.append(others, LIMITS.further_tilt * aim.c)
+        others = np.append(others, 1.35 * aim.c)  # c' / c if K is unknown beyond c
     x = np.log([*c, *others])
     k = tilts.k_at(x)
     # The terms n < 0 are at most e^-digits of delta, and so are the terms n > 0 for some c' > c.
@@ -979,8 +969,9 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
     deviation = min(map(tilts.deviation, x[:most].tolist()))
     count = np.sqrt(2 * (aim.digits + np.maximum(excess, 0.0))) / (deviation * h)
     cost = (count + LIMITS.cheap_nodes) * np.exp(np.minimum(excess, LIMITS.excess_efolds))
+    # Largest ratio of the terms to their sum, in e-folds.
     # Stop before the first place whose terms cancel too much.
-    cancels = (excess[1:] > LIMITS.cancellation_efolds).nonzero()[0]
+    cancels = (excess[1:] > 12.0).nonzero()[0]
     order = cost[: 1 + (int(cancels[0]) if len(cancels) else most)].argsort(kind="stable")
     return [(float(c[i]), float(others[best[i]]), float(cost[i])) for i in order.tolist()]
 
@@ -990,17 +981,18 @@ def _plan_with_gaussian(losses: LineSum, tilts: Tilts, aim: Aim) -> _Plan | None
 
     Return None if even a few nodes need too many terms of K.
     """
-    c, aim = aim.c, replace(aim, digits=LIMITS.blurred_error_efolds)
+    c, aim = aim.c, replace(aim, digits=25.0)  # less with a tiny release
     plan = _plan(losses, tilts, aim, _places(tilts, aim)[0], certified=False)
     need = aim.digits + max(plan.excess, 0.0)
-    count = LIMITS.blurred_nodes
+    count = 1 << 14  # with a tiny release
     places = losses.places(c, count * plan.h)
     while count > 4 and (places > LIMITS.terms or count * places > LIMITS.node_terms):
         count //= 2
         places = losses.places(c, count * plan.h)
     if places > LIMITS.terms:
         return None
-    most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / LIMITS.blur_width))
+    # Relative width due to a tiny release, if nodes allow.
+    most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / 1e-8))
     edges = math.sqrt(2 * need) / tilts.deviation(math.log(c)) * FINE_ENDS
     fails = np.append(losses.log_decay(c, edges, math.inf)[:-1] > -need, True)
     following = np.minimum.accumulate(np.where(fails, edges, math.inf)[::-1])[::-1]

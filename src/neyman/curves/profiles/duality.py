@@ -32,7 +32,6 @@ class Limits:
     """Hold thresholds on the relative width of the bounds on a power, to steer a search."""
 
     search_width: float = 3e-7  # the search stops
-    chord_width: float = 1e-10  # near chords are tried above it
 
 
 LIMITS = Limits()
@@ -154,7 +153,7 @@ class Conjugate:
         They bound log power. Other arguments are as in `_reach`.
         """
         width = top - best
-        at = np.flatnonzero((width > LIMITS.chord_width) & (width < math.inf))
+        at = np.flatnonzero((width > 1e-10) & (width < math.inf))  # near chords are tried above it
         if not len(at):
             return
         below, above = self._line(star[at], log_levels[at])

@@ -25,7 +25,6 @@ class Limits:
     """Limits on the intervals of the integral."""
 
     pieces: int = 1500  # number of intervals of t
-    costly_pieces: int = 24  # if each delta takes a search
     largest_place: float = 1e9  # largest t: beyond it 1 - B is at most 4e-18
     rounding_share: float = 1e-12
 
@@ -38,7 +37,7 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
 
     ``costly``: True if each delta takes a search.
     """
-    pieces = LIMITS.costly_pieces if costly else LIMITS.pieces
+    pieces = 24 if costly else LIMITS.pieces  # if each delta takes a search
     places = np.concatenate([[0.0], np.geomspace(1e-6, LIMITS.largest_place, pieces)])  # t - 1
     start, end = 2 + places[:-1], 2 + places[1:]  # 1 + t
     width = np.diff(places)

@@ -48,19 +48,13 @@ class Limits:
     """Limits on the epsilons (places) that enclose a curve without a formula."""
 
     power_width: float = 2e-6  # tolerance, relative to power and to delta_share times delta
-    delta_share: float = 16.0
-    coarse_delta: float = 1e-14  # delta below which the tolerance grows
     least_delta: float = 1e-240  # delta below which no place is used
     sparse_delta: float = 1e-40  # delta below which places are few
     terms: float = 1e5  # most terms of K at a tilt
     largest_epsilon: float = 500.0
     first_places: int = 400  # first places in one order
-    even_places: int = 1500
     places: int = 1800
-    divergence_share: int = 10  # divides these numbers if only divergences are known
     probe_epsilons: int = 8  # epsilons that measure a delta's operations
-    place_deltas: int = 12  # deltas per place, its point, and its refinement
-    order_operations: float = 3e9  # operations of all places in one order
     outcomes: int = 400  # most outcomes of a finite product
     digits: int = 60  # of e^epsilon
 
@@ -284,7 +278,8 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         spread = min(spread, deep) if 0 < spread < math.inf else deep
         near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
         place = np.unique(np.concatenate([[0.0], near, far]))
-    share = LIMITS.divergence_share if losses.bare is not None else 1  # each delta is costly
+    # Divides the numbers of places if only divergences are known.
+    share = 10 if losses.bare is not None else 1  # each delta is costly
     if profile.engine == Engine.SHUFFLE:
         share = _shuffled_share(profile, place)
         place = place[:: min(share, 8)]
@@ -295,7 +290,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
                 if not places.refine(most):
                     break
             if most == LIMITS.first_places // share:
-                places = _Places(profile, places.evenly(LIMITS.even_places // share))
+                places = _Places(profile, places.evenly(1500 // share))
         except OperationLimit:  # the lines and points so far bound the curve
             break
     for t, delta, level, power in places.rows():
@@ -316,7 +311,9 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
             profile.log_deltas(asked)
             counts.append(meter.count)
     each = (counts[2] - 2 * counts[1] + counts[0]) / (len(several) - 1)
-    return max(math.ceil(each * LIMITS.place_deltas * LIMITS.places / LIMITS.order_operations), 1)
+    # Operations of all places in one order.
+    # Deltas per place, its point, and its refinement.
+    return max(math.ceil(each * 12 * LIMITS.places / 3e9), 1)
 
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
@@ -423,8 +420,9 @@ class _Places:
         above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
         below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)
         below = np.maximum(np.where((b[:-1] > 0) | (b[1:] > 0), below, 0.0), 0.0)
-        scale = np.minimum(above + np.minimum(a[:-1], a[1:]) * at, LIMITS.delta_share * above)
-        ease = np.maximum(LIMITS.coarse_delta / np.maximum(above, 1e-300), 1.0) ** 0.25
+        scale = np.minimum(above + np.minimum(a[:-1], a[1:]) * at, 16.0 * above)  # delta share
+        # Delta below which the tolerance grows.
+        ease = np.maximum(1e-14 / np.maximum(above, 1e-300), 1.0) ** 0.25
         gap = (above - below) / (LIMITS.power_width * ease * np.maximum(scale, 1e-300))
         known = (b[:-1] > 0) & (b[1:] > 0)
         gap = np.where(known, gap, np.maximum(gap, 4.0))

@@ -48,7 +48,6 @@ class Limits:
 
     cells: int = 2000  # bins of equal probability under each distribution
     tail_decades: int = 40  # decades of the tails that have bins
-    decade_cells: int = 20  # bins per decade
     relative_width: float = 1e-12  # least bin width, relative to scale and distance from the median
     lattice_places: int = 1 << 15  # points of the lattice for estimated losses
 
@@ -376,7 +375,7 @@ def _lattice_loss(
 
 def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
     """Return the probabilities of the same bins under both distributions, each with the sum 1."""
-    count = (LIMITS.tail_decades - 3) * LIMITS.decade_cells
+    count = (LIMITS.tail_decades - 3) * 20  # bins per decade
     tail = np.geomspace(10.0**-LIMITS.tail_decades, 1 / LIMITS.cells, count)
     share = np.append(tail, np.arange(2, LIMITS.cells // 2 + 1) / LIMITS.cells)
     with np.errstate(all="ignore"):

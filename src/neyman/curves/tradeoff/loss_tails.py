@@ -54,9 +54,6 @@ class Limits:
     terms: float = 1e6
     tries: int = 4
     line_width: float = 1e-9  # width that ends the search for a better line
-    least_log_place: float = math.log(1e-9)  # of c + s
-    largest_log_place: float = math.log(1e9)  # of c + s
-    largest_exponent: float = 700.0  # e^x does not overflow
 
 
 LIMITS = Limits()
@@ -119,7 +116,7 @@ def _bounds(tail: Tail) -> Interval:
 
 def _saddle(tail: Tail) -> float:
     """Estimate the a = c + s whose line has the smallest integrand at its real point."""
-    low, high = LIMITS.least_log_place, LIMITS.largest_log_place
+    low, high = math.log(1e-9), math.log(1e9)  # of c + s
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
     for _ in range(3):
@@ -341,7 +338,7 @@ def _sampled_tails(
     l is the loss of (P, Q), and ``inner`` returns its tails under P and Q.
     """
     q, at = loss.rate, x if loss.removed else -x
-    if at > LIMITS.largest_exponent:
+    if at > 700.0:  # e^x does not overflow
         return None
     ratio = math.expm1(at) / q
     # slack: counted

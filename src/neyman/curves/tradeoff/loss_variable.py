@@ -43,16 +43,11 @@ CHORD_DEVIATIONS = np.geomspace(1e-9, 0.25, 18)
 class Limits:
     """Limits on the precision of probabilities, moments, and draws of a loss."""
 
-    atom_width: float = 1e-6  # relative width of bounds that shows no relevant atom
-    least_probability: float = 1e-300  # a smaller probability is not accurate in floats
-    lattice_step: float = 1e-12  # smallest step of a lattice, relative to the loss
     variance_nodes: int = 6  # multiples of an order at which a variance uses the moments
     largest_moment: float = 1e21  # largest E e^{z X} that a variance uses
     draw_mass: float = 1e-17  # a mass that no draw of 53 bits hits
-    draw_cells: int = 1000  # least number of masses between which a draw interpolates
     least_log: float = -650.0  # log of the smallest number that is accurate in floats
     largest_loss: float = 1e12  # terms of a profile overflow beyond it
-    draw_deviations: float = 1e6  # standard deviations of the largest draw
 
 
 LIMITS = Limits()
@@ -217,7 +212,8 @@ class PrivacyLoss:
         if not known or len(known) < len(self.composition.parts) or None in steps:
             return None
         step = common_step([s for s in steps if s])
-        if float(step) <= LIMITS.lattice_step * max(map(abs, self._moments)):
+        # Smallest step of a lattice, relative to the loss.
+        if float(step) <= 1e-12 * max(map(abs, self._moments)):
             return None
         return sum((n * part.atoms(0.0).offset for part, n in known), Fraction(0)), step
 
@@ -325,7 +321,7 @@ class PrivacyLoss:
 
         least, most = -float(self.composition.reverse().supremum), float(self.composition.supremum)
         reach = 12 * deviation
-        while reach < LIMITS.draw_deviations * deviation:
+        while reach < 1e6 * deviation:  # standard deviations of the largest draw
             ends = mean + reach * np.array([-1, -0.99, 0.99, 1])
             first, *_, last = cdf(ends, log_delta(ends))
             if first <= LIMITS.draw_mass and last >= certain - LIMITS.draw_mass:
@@ -339,7 +335,8 @@ class PrivacyLoss:
         logs = log_delta(place)
         while True:
             value = cdf(place, logs)
-            wide = (np.diff(value) > 1 / LIMITS.draw_cells) & (np.diff(place) > thin)
+            # Least number of masses between which a draw interpolates.
+            wide = (np.diff(value) > 1 / 1000) & (np.diff(place) > thin)
             if not wide.any():
                 return place, value
             middle = (place[:-1] + place[1:])[wide] / 2
@@ -353,7 +350,9 @@ def _wide(below: Interval, beyond: Interval) -> bool:
     below, beyond: bounds on P(L <= x) and P(L > x).
     """
     low, high = min(below, beyond, key=lambda ends: ends[1])
-    return not high - low <= max(LIMITS.atom_width * high, LIMITS.least_probability)
+    # A smaller probability is not accurate in floats.
+    # Relative width of bounds that shows no relevant atom.
+    return not high - low <= max(1e-6 * high, 1e-300)
 
 
 def _note(below: Interval, beyond: Interval) -> str:

@@ -31,7 +31,6 @@ class Limits:
     first_cells: int = 48  # number of first cells, even in the normal quantile of the level
     halvings: int = 12  # rounds of halving the cells that may have the largest distance
     cells: int = 1500
-    distance_width: float = 1e-3  # relative width of the distance
     least_width: float = 1e-7  # always accepted as width of the distance
     largest_mu: float = 30.0  # for a larger mu, levels underflow
 
@@ -100,7 +99,7 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
         mu = _balance(levels, curves)
         cells = np.maximum(*_excesses(mu, levels, curves))
         least = max(_differences(mu, levels, curves))
-        wide = cells > least * (1 + LIMITS.distance_width) + LIMITS.least_width
+        wide = cells > least * (1 + 1e-3) + LIMITS.least_width  # relative width of the distance
         if not wide.any() or len(levels) > LIMITS.cells:
             break
         z = ndtri(levels)

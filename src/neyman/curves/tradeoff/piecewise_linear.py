@@ -38,7 +38,6 @@ class Limits:
 
     least_level: Fraction = Fraction(1e-220)  # smallest level or type II error other than 0
     corners: int = 6000
-    corner_bits: int = 2500  # bits of a corner's two denominators
 
 
 LIMITS = Limits()
@@ -175,7 +174,8 @@ def rounded(polygon: Polygon, side: int) -> Polygon:
 def _is_large(polygon: Polygon) -> bool:
     bits = max(x.denominator.bit_length() + y.denominator.bit_length() for x, y in polygon)
     tiny = any(0 < x < LIMITS.least_level or 0 < 1 - y < LIMITS.least_level for x, y in polygon)
-    return len(polygon) > LIMITS.corners or bits > LIMITS.corner_bits or tiny
+    # Bits of a corner's two denominators.
+    return len(polygon) > LIMITS.corners or bits > 2500 or tiny
 
 
 def _fewer(polygon: Polygon, side: int) -> Polygon:

@@ -29,13 +29,10 @@ class Limits:
     secant_step: float = 1e-7  # relative step of a secant
     guess_moves: int = 5  # most moves of a guess; each doubles the correct digits
     line_deviations: float = 2.0  # normal standard deviations that one epsilon's lines serve
-    quick_epsilons: int = 12  # epsilons with quick bounds of a costly profile
     alone_widths: float = 2.0  # width, over a single answer's width, that asks for a new search
     settled_width: float = 1e-12  # relative width that never asks for a new search
-    last_log_level: float = -1e-9  # logarithm of the largest level of a search
     largest_epsilon: float = 1e12  # beyond it, only masses of infinite loss count
     slope_log_level: float = 1e-5  # step of the log level that gives a slope
-    least_slope: float = 1e-300  # smallest slope of log power
     power_width: float = 1e-9  # width of log power for which one line is enough
 
 
@@ -90,7 +87,7 @@ def concave_power(
     """
     slope = max(
         (known[1] - log_power(log_level - LIMITS.slope_log_level)[1]) / LIMITS.slope_log_level,
-        LIMITS.least_slope,
+        1e-300,  # smallest slope of log power
     )
     epsilon = known[1] - log_level + math.log(slope)
     high = line_at(log_delta(epsilon), epsilon, log_level)[1]
@@ -255,7 +252,8 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
     """
     sure = np.zeros(len(epsilons), bool)
     if profile.costly:
-        first = np.unique(np.linspace(0, len(epsilons) - 1, LIMITS.quick_epsilons).astype(int))
+        # Epsilons with quick bounds of a costly profile.
+        first = np.unique(np.linspace(0, len(epsilons) - 1, 12).astype(int))
         least = np.minimum.reduceat(epsilons, first)
         quick = np.array([profile.log_delta_above(float(v)) for v in least])
         sure = np.repeat(quick, np.diff(np.append(first, len(epsilons)))) <= log_deltas
@@ -396,7 +394,7 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
     near = None
     for side in (0, 1):
         ask = excess(side)
-        low, high = first, min(LIMITS.last_log_level, 1e-6 - epsilon)
+        low, high = first, min(-1e-9, 1e-6 - epsilon)  # logarithm of the largest level of a search
         while ask(low) <= epsilon and low > -1e6:
             low, high = 2 * low, low
         if ask(low) <= epsilon:

@@ -78,7 +78,6 @@ class Limits:
     shown_alternatives: int = 3  # alternatives in a text
     # log power above which 1 - power needs more digits of the level
     complement_log_power: float = -1e-4
-    least_mu: float = 1e-9  # below it, no Gaussian curve stands for a pair
     largest_mu: float = 1e3  # above it, no Gaussian curve stands for a pair
     alternatives: int = 256
     count: int = 10**18  # factors of a product
@@ -119,7 +118,8 @@ def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair
     order = sorted(range(len(items)), key=lambda i: -known[i])
 
     def cover(mu: float) -> Profile | None:
-        return GaussianProfile(mu) if LIMITS.least_mu < mu < LIMITS.largest_mu else None
+        # Below 1e-9, no Gaussian curve stands for a pair.
+        return GaussianProfile(mu) if 1e-9 < mu < LIMITS.largest_mu else None
 
     return tuple((*items[i], cover(known[i])) for i in order)
 

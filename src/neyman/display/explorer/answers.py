@@ -41,7 +41,6 @@ class Limits:
     """Limit the points of a chart, and the ordered pairs of a summary."""
 
     epsilons: int = 28  # points of a chart of delta against epsilon
-    summarized_pairs: int = 4  # ordered pairs that get the nearest Gaussian curve
 
 
 LIMITS = Limits()
@@ -222,7 +221,8 @@ class ShownGuarantee:
 
     @cached_property
     def _summary(self) -> list[tuple[str, str, str]]:
-        if self.more or len(self.tradeoff.profiles) > LIMITS.summarized_pairs:
+        # Ordered pairs that get the nearest Gaussian curve.
+        if self.more or len(self.tradeoff.profiles) > 4:
             return []
         # On a copy: earlier questions to a contour change the last digits of later answers.
         fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)

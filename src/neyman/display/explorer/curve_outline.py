@@ -22,13 +22,8 @@ from neyman.numerics.arrays import Array
 class Limits:
     """Hold the numbers of tangents of a drawn curve, and what a drawing cannot show."""
 
-    tangents: int = 129
     log_slope: float = 12.0  # log of the largest slope: e^-12 is below any drawn level
-    unseen_delta: float = 1e-4  # a delta that no drawing shows
     spread: float = 4.0  # how much denser the epsilons are near 0
-    level_tangents: int = 33  # tangents per round around one level
-    level_rounds: int = 2
-    full_power: float = 1 - 1e-6  # a power that is shown as 1
     rounding: float = 1e-13
 
 
@@ -46,10 +41,12 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
         Certified upper bounds. At the levels, they exceed the power by less than a drawing shows
         (1e-3 in tests).
     """
-    reach = min(max(curve.epsilon(LIMITS.unseen_delta).upper, 1e-9), LIMITS.log_slope)
-    if reach == LIMITS.log_slope and curve.delta(LIMITS.log_slope).lower > LIMITS.full_power:
+    # A delta that no drawing shows.
+    reach = min(max(curve.epsilon(1e-4).upper, 1e-9), LIMITS.log_slope)
+    # A power that is shown as 1.
+    if reach == LIMITS.log_slope and curve.delta(LIMITS.log_slope).lower > (1 - 1e-6):
         return [1.0] * len(levels), 1.0
-    places = np.linspace(-LIMITS.spread, LIMITS.spread, LIMITS.tangents)
+    places = np.linspace(-LIMITS.spread, LIMITS.spread, 129)  # tangents
     epsilons = reach * np.sinh(places) / math.sinh(LIMITS.spread)
     powers, nearest = np.zeros(len(levels)), 0.0
     for profile in curve.profiles:
@@ -70,12 +67,13 @@ def _tangent_heights(epsilons: Array, log_deltas: Array, levels: Array) -> Array
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
     """Bound the power at a level by the least height of tangents. Add tangents near the best."""
     best, at = 1.0, np.array([level])
-    for left in range(LIMITS.level_rounds, -1, -1):
+    for left in range(2, -1, -1):  # level rounds
         heights = _tangent_heights(epsilons, log_deltas, at)[:, 0]
         k = int(np.argmin(heights))
         best = min(best, float(heights[k]))
         if left:
             low, high = epsilons[max(k - 1, 0)], epsilons[min(k + 1, len(epsilons) - 1)]
-            epsilons = np.linspace(float(low), float(high), LIMITS.level_tangents)
+            # Tangents per round around one level.
+            epsilons = np.linspace(float(low), float(high), 33)
             log_deltas = profile.log_deltas(epsilons)[1]
     return best

@@ -39,7 +39,6 @@ class Limits:
     request_bytes: int = 64 * 1024
     ports: int = 20  # ports, from the first one on
     connections: int = 24  # connections, each with a thread
-    room_seconds: float = 0.5  # wait for the thread of a connection closed to make room
     request_seconds: float = 20.0  # from a free connection to a complete request
 
 
@@ -155,7 +154,8 @@ class _ExplorerServer(ThreadingHTTPServer):
             for oldest in [*self.strangers][:1]:
                 self.strangers.pop(oldest, None)
                 _end_connection(oldest)
-            if not self._places.acquire(timeout=LIMITS.room_seconds):
+            # Wait for the thread of a connection closed to make room.
+            if not self._places.acquire(timeout=0.5):
                 self.shutdown_request(request)
                 return
         self.strangers[cast(socket.socket, request)] = None

@@ -31,12 +31,9 @@ except ModuleNotFoundError:  # on Windows
 class Limits:
     """Limit the time and memory of a process that answers questions."""
 
-    start_seconds: float = 60.0
     memory_bytes: int = 6 * 2**30
     answer_seconds: float = 6.0
     check_seconds: float = 300.0
-    # Seconds to wait for an outdated answer, about the time of starting a new process.
-    patience_seconds: float = 1.0
     pages: int = 64  # pages whose newest question is remembered
 
 
@@ -127,7 +124,7 @@ class Worker:
         process.start()
         theirs.close()
         self._running = process, ours
-        if not ours.poll(LIMITS.start_seconds):
+        if not ours.poll(60.0):  # seconds for its start
             self._end()
             raise TooSlow
         try:
@@ -220,7 +217,8 @@ class Answering:
                 if self._newest.get(page, number) > number:
                     raise Outdated
                 busy, since = self._busy
-                if busy == page and time.monotonic() - since > LIMITS.patience_seconds:
+                # Seconds to wait for an outdated answer, about the time of starting a new process.
+                if busy == page and time.monotonic() - since > 1.0:
                     self._worker.stop()
                 self._turn.wait(0.2)
             if self._newest.get(page, number) > number:

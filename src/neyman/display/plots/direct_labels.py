@@ -29,16 +29,6 @@ PALE = "#6b6b6b"
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Hold the gap around the name of a line, and the number of places tried for it."""
-
-    gap_letter_heights: float = 0.35  # gap between a name and any line, in letter heights
-    points_tried: int = 36  # points of a line that are tried
-
-
-LIMITS = Limits()
-
 _FAR = (0.75, 1.1, 1.6, 2.3, 3.2)  # distances from a point of a line to its name, in letter heights
 
 
@@ -143,7 +133,8 @@ def _best(
     # If another line runs along this one, a name may stand for both.
     foreign = every[KDTree(path).query(every)[0] > 3]
     best, least = path[len(path) // 2], np.inf
-    for spot in path[np.linspace(0, len(path) - 1, LIMITS.points_tried).astype(int)]:
+    # Points of a line that are tried.
+    for spot in path[np.linspace(0, len(path) - 1, 36).astype(int)]:
         for far in _FAR:
             for across in (-1.0, 0.0, 1.0):
                 for up in (-1.0, 0.0, 1.0):
@@ -179,7 +170,7 @@ def _cost(
     ``spot`` is the named point of this line.
     """
     low, high = place - half, place + half
-    wide = LIMITS.gap_letter_heights * height
+    wide = 0.35 * height  # gap between a name and any line, in letter heights
     crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()
     cost = 5.0 * crossed
     for other in taken:

@@ -24,7 +24,6 @@ class Limits:
     """Limit the queries and letters that fit on two printed pages."""
 
     queries: int = 3  # queries, and tables of each, that two printed pages have room for
-    filter_letters: int = 160  # letters of a filter
 
 
 LIMITS = Limits()
@@ -106,7 +105,7 @@ def _filter(receipt: Receipt) -> Node:
         text = expression_words(str(receipt.plan["where"]))
         short = (
             f"only rows where {text}"
-            if len(text) <= LIMITS.filter_letters
+            if len(text) <= 160  # letters of a filter
             else "a filter on all rows"
         )
         texts.append(short)

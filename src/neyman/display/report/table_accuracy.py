@@ -30,7 +30,6 @@ class Limits:
     """Limit the cells that are read or sorted at a time, and the bins for a median."""
 
     part_cells: int = 1 << 20
-    sorted_cells: int = 1 << 22
     bins: int = 1 << 16
 
 
@@ -103,7 +102,7 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
             if len(part) == 0:
                 continue
             size, least, most = size + len(part), min(least, part.min()), max(most, part.max())
-            held = [*held, part] if size <= LIMITS.sorted_cells else []
+            held = [*held, part] if size <= (1 << 22) else []  # sorted cells
         if least == most:
             return float(least)
         if held:

@@ -57,11 +57,8 @@ class Limits:
     """Limit the polygons around a curve without a known loss, and the curves that have noise."""
 
     tests: int = 120  # number of tests for the two polygons ...
-    least_normal_quantile: float = 12.0  # ... down to this normal quantile of the level
     # Relative: required accuracy of the total variation, and of 1 minus it.
     relative_width: float = 1e-3
-    least_rest: float = 1e-9  # smaller rests are not checked
-    least_log_c: float = -705.0  # smallest log c for which c is a float
 
 
 LIMITS = Limits()
@@ -74,7 +71,7 @@ class CanonicalLaw:
         check_curve(curve)
         self.curve = curve
         self.ladder, self._fine, self._deep = _ladder(curve)
-        if self.ladder.log_c[0] < LIMITS.least_log_c:
+        if self.ladder.log_c[0] < (-705.0):  # smallest log c for which c is a float
             raise ValueError(
                 f"tradeoff = {curve!r} protects almost nothing: beyond half a sensitivity, "
                 "its noise has less than e^-705, below every float; give a curve such as ny.gdp(70)"
@@ -194,7 +191,8 @@ def check_curve(curve: Tradeoff) -> None:
             f"variation at most {delta.upper:.2g}): give a curve below, such as ny.pure(0.01)"
         )
     slack, hidden = 1 + LIMITS.relative_width, 1 - delta.upper
-    if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LIMITS.least_rest:
+    # Rests of 1 - delta below 1e-9 are not checked.
+    if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + 1e-9:
         raise ValueError(
             f"tradeoff = {curve!r} is only known to be between two others (total variation from "
             f"{delta.lower:.4g} to {delta.upper:.4g}), and noise has one: give a curve that is "
@@ -326,7 +324,8 @@ def _hold_symmetric(composition: Composition) -> Composition:
     The lower polygon joins points of the power. The upper one is an envelope of lines above it.
     """
     profile, infinite = select(composition), Fraction(composition.infinite)
-    log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
+    # Levels down to the normal quantile -12.
+    log_levels = log_ndtr(np.linspace(0.0, -12.0, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]
     end = 1.0
     while end < 1e6 and profile.log_delta(end)[1] > log_levels[-1]:

@@ -27,8 +27,6 @@ class Limits:
     """Limit the number of steps, and the width and the rounds of the search for one step."""
 
     steps: int = 100_000  # largest number of single steps
-    log_level_width: float = 1e-13  # target width of a level's logarithm
-    secants: int = 40  # rounds of a search
 
 
 LIMITS = Limits()
@@ -98,7 +96,7 @@ class Stepwise(Ladder):
         b, fb = goal.copy(), np.full(len(at), mu)
         x = goal - mu
         blur = np.zeros(len(at))
-        for turn in range(LIMITS.secants):
+        for turn in range(40):  # rounds of a search
             bottom, top = self._powers(log_ndtr(x))
             f = ndtri_exp(np.minimum(0.5 * (bottom + top), -1e-17)) - goal
             f = np.where(np.isnan(f), -np.inf, f)
@@ -108,9 +106,10 @@ class Stepwise(Ladder):
             b, fb = np.where(under, b, x), np.where(under, fb, f)
             known = np.isfinite(a) & np.isfinite(fa)
             width = np.where(known, (b - a) * (np.abs(goal) + 1), np.inf)
+            # Target width of a level's logarithm.
             # same: + blur -> - blur: Ends of a search: _asked() compares the power with p at each
             # end that is returned.
-            if np.all(width <= LIMITS.log_level_width + blur) or np.all(f == 0):
+            if np.all(width <= 1e-13 + blur) or np.all(f == 0):
                 break
             with np.errstate(all="ignore"):
                 guess = b - fb * (b - a) / (fb - fa)

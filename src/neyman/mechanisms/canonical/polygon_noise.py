@@ -34,9 +34,6 @@ class Limits:
     least_variation: Fraction = Fraction(1, 10_000)
     # Error of a floating-point step of the tail, relative to the previous tail [PT-5].
     step_error: float = 16 * UNIT  # slack: open
-    stored_places: int = 8  # number of places with stored tails
-    negligible_tail: float = 1e-30  # the computation stops at this tail probability
-    first_words: int = 4
 
 
 LIMITS = Limits()
@@ -111,7 +108,7 @@ class PolygonNoise:
             parts: number of grid points per unit.
         """
         value, length = 0, 0
-        more = LIMITS.first_words
+        more = 4
         while True:
             for word in bits.words(more):
                 value, length = value << 64 | int(word), length + 64
@@ -175,7 +172,7 @@ class PolygonNoise:
         """
         known = self._known.get(start)
         if known is None:
-            if len(self._known) >= LIMITS.stored_places:
+            if len(self._known) >= 8:  # number of places with stored tails
                 self._known.clear()
             known = self._known[start] = self._ladder(start)
         return known
@@ -185,7 +182,7 @@ class PolygonNoise:
         # slack: tails_of_the_noise_of_a_polygon
         low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
         lows, highs = [low], [high]
-        while high > LIMITS.negligible_tail:
+        while high > 1e-30:  # the computation stops at this tail probability
             low = max(self._outward(low) - LIMITS.step_error * low, 0.0)
             high = self._outward(high) + LIMITS.step_error * high
             lows.append(low)

@@ -26,12 +26,8 @@ Arrays = tuple[Array, Array]
 class Limits:
     """Limit the number, the spacing, and the range of the nodes, the epsilons of the table."""
 
-    first_nodes: int = 300  # nodes that decide where more nodes are placed
     first_share: float = 1e-5  # first of these nodes, as a share of the farthest
     nodes: int = 1500  # for levels down to 1e-15
-    far_nodes: int = 400  # for smaller levels
-    even_nodes: int = 1000  # evenly spaced nodes, because the distribution may have atoms
-    node_distance: float = 1e-9  # smallest relative distance between nodes
     least_log_delta: float = -720.0  # smallest log delta at a node
     largest_place: float = 1e6
 
@@ -71,18 +67,19 @@ class TabulatedPower:
         far = _reach(
             profile, max(LIMITS.least_log_delta, floor), min(supremum, LIMITS.largest_place)
         )
-        first = np.geomspace(far * LIMITS.first_share, far, LIMITS.first_nodes)
+        # Nodes that decide where more nodes are placed.
+        first = np.geomspace(far * LIMITS.first_share, far, 300)
         # Place nodes evenly in the normal quantiles of the levels.
         z = -ndtri_exp(np.minimum(_tangent_levels(first, profile.log_deltas(first)[1]), -1e-12))
         z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
         z, at = np.unique(z, return_index=True)
         near = np.linspace(float(z[0]), 8.0, LIMITS.nodes)
-        wanted = np.concatenate([near, np.linspace(8.0, 38.0, LIMITS.far_nodes)])
+        wanted = np.concatenate([near, np.linspace(8.0, 38.0, 400)])  # for smaller levels
         middle = np.interp(wanted, z, first[:-1][at])
-        nodes = np.unique(
-            np.concatenate([first, np.linspace(0, far, LIMITS.even_nodes)[1:], middle])
-        )
-        nodes = nodes[np.append(np.diff(nodes) > LIMITS.node_distance * nodes[:-1], True)]
+        # Evenly spaced nodes, because the distribution may have atoms.
+        nodes = np.unique(np.concatenate([first, np.linspace(0, far, 1000)[1:], middle]))
+        # Smallest relative distance between nodes.
+        nodes = nodes[np.append(np.diff(nodes) > 1e-9 * nodes[:-1], True)]
         step = float(nodes[-1] - nodes[-2])
         nodes = np.concatenate([nodes, far + step * 2.0 ** np.arange(9)])
         low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))

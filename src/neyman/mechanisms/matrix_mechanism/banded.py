@@ -34,9 +34,6 @@ class Limits:
     """Limit the band (number of nonzero diagonals), and the effort of the search."""
 
     band_steps: int = 64
-    error_power: int = 64  # the mean of this power of squared errors replaces the maximum
-    bound_rounds: int = 12  # rounds for a lower bound
-    descent_rounds: int = 200
 
 
 LIMITS = Limits()
@@ -81,10 +78,10 @@ def optimized_band(
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
     records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
-    bounds = [
-        climbed(queries, record, objective, LIMITS.bound_rounds, 0.0)[1] for record in records
-    ]
-    sharp = LIMITS.error_power if objective == "largest" else 1
+    # Rounds for a lower bound.
+    bounds = [climbed(queries, record, objective, 12, 0.0)[1] for record in records]
+    # The mean of this power of squared errors replaces the maximum.
+    sharp = 64 if objective == "largest" else 1
     inside = np.tri(n, dtype=bool) & ~np.tri(n, k=-width, dtype=bool)
     identity = np.eye(n)
 
@@ -111,7 +108,7 @@ def optimized_band(
         return math.log(top) + math.log(mean) / sharp, slope[inside]
 
     start = Triangular.normalized(square_root(n, width)).matrix() / STRATEGY_UNIT
-    options = {"maxiter": LIMITS.descent_rounds}
+    options = {"maxiter": 200}  # descent rounds
     optimum = minimize(cost, start[inside], jac=True, method="L-BFGS-B", options=options).x
     strategy = Triangular.of(columns(optimum)[0])
     error = size_of(strategy.reading(queries), objective) * moved_by(strategy, times, apart)

@@ -37,11 +37,9 @@ class Limits:
     """Limit the steps and the entries of a workload, and the effort of the search."""
 
     rounds: int = 200  # singular value decompositions
-    tolerance: float = 1e-3  # the search stops if the gap is at most 1 + this
     steps: int = 1024
     bound: int = 1 << 20
     least_entry: float = 1e-60  # powers of smaller entries would underflow
-    mixed_steps: int = 512
 
 
 LIMITS = Limits()
@@ -94,7 +92,7 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
     trace = float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (4 * n + 2))))
     share = min(1 / apart, times / n)
     bound = trace * math.sqrt(share / n)
-    if times == 1 or n > LIMITS.mixed_steps:
+    if times == 1 or n > 512:  # mixed steps
         return bound
     for part in PARTS:
         root = np.linalg.cholesky(record_of(n, times, apart, part))
@@ -133,7 +131,8 @@ def optimized(workload: ArrayLike | int, objective: str = "largest") -> Factoriz
     """
     queries = queries_of(workload)
     check_objective(objective)
-    gram, bound = climbed(queries, None, objective, LIMITS.rounds, LIMITS.tolerance)
+    # The search stops if the gap is at most 1 + this.
+    gram, bound = climbed(queries, None, objective, LIMITS.rounds, 1e-3)
     # In reversed order of steps, Cholesky gives the lower triangular C with C'C = gram.
     factor = cast(Array, np.linalg.cholesky(gram[::-1, ::-1] / gram.diagonal().max()))
     strategy = Triangular.of(factor[::-1, ::-1].T)

@@ -46,8 +46,6 @@ class Limits:
     steps: int = 1 << 20
     dense_steps: int = 4096  # largest number of steps of a matrix
     weight_units: int = 1 << 17  # twice the unit
-    # Of a filter. For more operations, Fourier transforms invert a series faster.
-    filter_operations: int = 1 << 27
 
 
 LIMITS = Limits()
@@ -255,7 +253,8 @@ class Toeplitz(Strategy):
 
         given = np.array(self.coefficients, float) / STRATEGY_UNIT
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.steps * self.band <= LIMITS.filter_operations:
+            # For more operations, Fourier transforms invert a series faster.
+            if self.steps * self.band <= (1 << 27):
                 rows = lfilter([1.0], given, np.ones(self.steps))
             else:
                 rows = np.cumsum(_inverse(given, self.steps))

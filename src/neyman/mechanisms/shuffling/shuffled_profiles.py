@@ -50,14 +50,7 @@ class Limits:
     # Depth in e-folds below the largest term: smaller terms go to the bounds on the rest.
     depth_efolds: float = 36.0
     run_users: int = 64  # step in numbers of others between computed tails
-    few_users: int = 64  # up to this many others, every number is summed
-    rough_users: int = 200  # numbers of others for an estimate of a sum
-    placed_users: int = 10**9  # largest number of others for which the best test is located to +- 1
     terms: int = 300_000
-    coarse_users: int = 4000  # from this many others on, coarse bounds use few blocks
-    term_operations: float = 600.0  # operations per term
-    # Levels of the continued fraction; 60 already give all digits.
-    fraction_levels: int = 100
 
 
 LIMITS = Limits()
@@ -224,7 +217,7 @@ class ShuffleProfile(_Crowded):
         # Close to the report's epsilon, proceed as in `log_deltas`. The result only steers.
         # slack: counted
         first, last = self._window(np.minimum(epsilons, self._top() * (1 - 16 * UNIT)))
-        stride = np.maximum((last - first) // LIMITS.rough_users, 1)
+        stride = np.maximum((last - first) // 200, 1)  # numbers of others for an estimate of a sum
         count = int(((last - first) // stride).max()) + 1
         c = first[:, None] + stride[:, None] * np.arange(count)
         inside = c <= self.crowd.others
@@ -265,7 +258,7 @@ class ShuffleProfile(_Crowded):
             if np.all(high - low < 0.5):
                 break
         c = 0.5 * (low + high)
-        if n <= LIMITS.few_users:
+        if n <= 64:  # up to this many others, every number is summed
             return np.zeros(len(c), np.int64), np.full(len(c), n)
         spread = c * (1 - c / n)
         far = (
@@ -308,7 +301,7 @@ class ShuffleProfile(_Crowded):
         # is large, the 768 units of `log_half` and more cover the error, on both terms.
         off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top  # slack: counted
         m = c + 1.0
-        charge(CALL + LIMITS.term_operations * m.size)
+        charge(CALL + 600.0 * m.size)  # operations per term
         place = m * first / g
         # same: * off -> / off: Safe: outside of it first and second are below 0, so the lower end
         # stays at -inf; only error can lift the upper one.
@@ -377,7 +370,7 @@ class BlanketProfile(_Crowded):
 
     def coarse(self) -> Profile:
         """Return a profile with fewer blocks if there are many others."""
-        if self._arguments[0] < LIMITS.coarse_users:
+        if self._arguments[0] < 4000:  # from this many others on, coarse bounds use few blocks
             return self
         return BlanketProfile(*self._arguments, blocks=9)
 
@@ -486,8 +479,9 @@ class BinaryShuffleProfile(Profile):
         # A logarithm and two sums have relative errors of 4 units.
         # slack: delta_of_shuffled_binary_reports/a; delta_of_shuffled_binary_reports/b
         low, high = low - 8 * UNIT * (1 + np.abs(low)), high + 8 * UNIT * (1 + np.abs(high))
+        # Largest number of others for which the best test is located to +- 1.
         # With more users, a rounded place may be more than one away from the best.
-        return low, high if n <= LIMITS.placed_users else np.zeros(len(high))
+        return low, high if n <= (10**9) else np.zeros(len(high))
 
     def log_power(self, log_level: float) -> Interval:
         """Bound log power from below, by duality, in the better of the orders.
@@ -562,7 +556,7 @@ def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
     if far.any():
         a, b = k[far], (c - k)[far] + 1.0
         value = np.ones(len(a))
-        for j in range(LIMITS.fraction_levels, 0, -1):
+        for j in range(100, 0, -1):  # levels of the continued fraction
             i = j // 2
             if j % 2:
                 d = -(a + i) * (a + b + i) / (2 * (a + 2 * i) * (a + 2 * i + 1))

@@ -32,11 +32,6 @@ LEAST_MISS = Fraction(1, 10**300)
 class Limits:
     """Limit the arguments of smooth noise, and its epsilon."""
 
-    # Outside these degrees, floats hold too little of the tails.
-    least_degrees: float = 0.1
-    largest_degrees: float = 1e3
-    least_scale: float = 1e-6  # of smoothness and scale
-    largest_scale: float = 20.0  # of smoothness and scale
     epsilon: int = 100  # above, the noise hides nothing
 
 
@@ -91,9 +86,10 @@ class SmoothNoise(Mechanism):
 
     def __post_init__(self) -> None:
         check.one_of("noise", self.noise, NOISES)
-        check.between("degrees", self.degrees, LIMITS.least_degrees, LIMITS.largest_degrees)
+        # Outside these degrees, floats hold too little of the tails.
+        check.between("degrees", self.degrees, 0.1, 1e3)
         for name in ("smoothness", "scale"):
-            check.between(name, getattr(self, name), LIMITS.least_scale, LIMITS.largest_scale)
+            check.between(name, getattr(self, name), 1e-6, 20.0)  # of smoothness and scale
         super().__post_init__()
         if self.epsilon().upper > LIMITS.epsilon:
             raise ValueError(

@@ -38,7 +38,6 @@ class Limits:
     split_cells: int = 8  # parts of a cell that is split
     rounds: int = 5  # number of rounds of splitting
     cells: int = 2048  # largest number of cells
-    delta_width: float = 2e-5  # relative gap of delta between the two polygons
 
 
 LIMITS = Limits()
@@ -91,9 +90,8 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
         moved = max(degrees, 1.0) * cells.half * (1 + LIMITS.loss_error)
         level, power = _tests(degrees, cells.center, widest, places - moved)
         ends = power - np.exp(places - moved) * level
-        open_: Array = np.any(
-            ends > known * (1 + LIMITS.delta_width) + LIMITS.probability_error, axis=1
-        )
+        # Relative gap of delta between the two polygons.
+        open_: Array = np.any(ends > known * (1 + 2e-5) + LIMITS.probability_error, axis=1)
         last = i == LIMITS.rounds - 1 or open_.sum() * LIMITS.split_cells > LIMITS.cells
         settled = np.ones_like(open_) if last else ~open_
         bound = np.maximum(bound, ends[settled].max(axis=0, initial=0.0))

@@ -38,7 +38,6 @@ class Limits:
     least_halting: float = 1e-200
     mean_runs: int = 10**9
     shape: int = 10**6
-    gamma_width: float = 1e-11  # relative error bound of gamma; the float solution has about 1e-14
 
 
 LIMITS = Limits()
@@ -209,7 +208,8 @@ class Runs(Description):
         if self.poisson_law:
             value = top - float(self.mean) * complement
             return value + side * 1e-14 * (abs(top) + float(self.mean) * complement)
-        gamma = min(self.halting * (1 + side * LIMITS.gamma_width), 1.0)
+        # Relative error bound of gamma; the float solution has about 1e-14.
+        gamma = min(self.halting * (1 + side * 1e-11), 1.0)
         power = 1 + float(self.shape)
         fall = power * np.log1p((1 / gamma - 1) * complement)
         return top - fall + side * 1e-14 * (abs(top) + 16 * power + fall)

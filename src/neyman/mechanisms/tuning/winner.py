@@ -37,7 +37,6 @@ ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 4
 class Limits:
     """Limit the order of a divergence from below, and the relative error of a sum."""
 
-    least_order: float = 1.01  # here a divergence is finite if it is finite at any order above 1
     relative_rounding: float = 1e-11  # relative error of sums of a few bounds
 
 
@@ -100,7 +99,8 @@ class SelectBest(Mechanism):
                 "a fixed number of runs charge all of them: mechanism * runs"
             )
         for leaf, _ in self.mechanism.leaves:
-            if not math.isfinite(divergence(leaf, LIMITS.least_order)):
+            # A divergence is finite here if it is finite at any order above 1.
+            if not math.isfinite(divergence(leaf, 1.01)):
                 raise ValueError(
                     f"mechanism = {self.mechanism!r}: the Renyi divergence of {leaf!r} is infinite "
                     "at every order above 1, because it may reveal a record outright; no bound is "

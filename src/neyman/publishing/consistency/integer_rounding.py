@@ -23,7 +23,6 @@ Number = TypeVar("Number", np.float64, np.int64)
 class Limits:
     """Hold the distances within which a value counts as an integer, or remainders as equal."""
 
-    integer_distance: float = 1e-6  # a value this near to an integer counts as the integer
     tie_distance: float = 1e-4  # remainders this near to each other mostly count as equal
 
 
@@ -49,7 +48,8 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
         favors neither the first nor the last.
     """
     near = np.rint(parts)
-    parts = np.where(np.abs(parts - near) < LIMITS.integer_distance, near, parts)
+    # A value this near to an integer counts as the integer.
+    parts = np.where(np.abs(parts - near) < 1e-6, near, parts)
     floors = np.floor(parts).astype(np.int64)
     remainder = parts - floors
     count = np.bincount(parents, minlength=len(totals))

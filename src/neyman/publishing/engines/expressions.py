@@ -51,10 +51,8 @@ class Limits:
 
     clip: int = 2**60  # beyond every clip, and small enough that nothing here overflows
     double_digits: int = 14  # digits that doubles have to spare
-    decimal_digits: int = 37  # digits, which fit in decimal(38, 0)
     # Digits before the point: more than 240, so that the only small number there is 0.
     integer_digits: int = 300
-    int64_double: float = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
 
 
 LIMITS = Limits()
@@ -193,8 +191,9 @@ def _integer_of_float(column: Value) -> Value:
     """Return the 64-bit integer that a float equals, or NULL."""
     known = column.notnull() & ~column.isnan()
     number: Value = ibis.cases((known, column), else_=0.5).cast("float64")
+    # The largest double that is a whole number of 64 bits.
     # A floor is a cast to an integer, so even an unused argument must not be large.
-    bounded = inside(number, -(2.0**63), LIMITS.int64_double)
+    bounded = inside(number, -(2.0**63), 2.0**63 - 1024)
     floor = bounded.floor().cast("int64")
     return ibis.cases((floor.cast("float64") == number, floor))
 
@@ -262,7 +261,8 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
 def _of_long_text(text: Value, decimals: int, most: int) -> Value:
     digits, rest = _digits(text, decimals)
     zero: Value = ibis.literal("0")
-    few: Value = ibis.cases((digits.length() <= LIMITS.decimal_digits, zero.concat(digits)))
+    # Digits, which fit in decimal(38, 0).
+    few: Value = ibis.cases((digits.length() <= 37, zero.concat(digits)))
     exact: Value = few.try_cast("decimal(38, 0)").coalesce(_decimal(most))
     size = ibis.least(exact, _decimal(most)).cast("int64")
     negative = text.startswith("-")

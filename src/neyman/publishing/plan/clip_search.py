@@ -21,8 +21,6 @@ class Limits:
     """Limit the largest bound of a clip, and the count outside the clip that may be noise alone."""
 
     exponent: int = 40  # the largest candidate is at most two to this power
-    # The square of 2: noise alone explains a tail within two standard errors.
-    squared_deviations: int = 4
 
 
 LIMITS = Limits()
@@ -78,7 +76,8 @@ def chosen_clip(
     for exponent in range(search.most):
         outside = [n for n, least in zip(counts, needed, strict=True) if least > exponent]
         excess = sum(outside) - allowed
-        if excess <= 0 or excess**2 <= LIMITS.squared_deviations * len(outside) * sigma_squared:
+        # The square of 2: noise alone explains a tail within two standard errors.
+        if excess <= 0 or excess**2 <= 4 * len(outside) * sigma_squared:
             return _clip(search, exponent)
     return top_clip(search)
 

@@ -25,8 +25,6 @@ class Limits:
     cell: int = 2**62 - 1  # the largest value of a cell before noise
     # The most that one unit may move a cell, for which discrete noise is specified.
     cell_move: int = 10**12
-    # The largest distance from the middle of a clip that is squared: its square has 62 bits.
-    squared_distance: int = 2**31
     # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
     scaled_value: int = 2**53
     least_delta: Fraction = Fraction(1, 10**300)  # the least delta for discovered keys
@@ -304,7 +302,8 @@ def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Itera
             f"below 2^62, so it must be within {LIMITS.cell // rows}; narrow the clip, declare "
             "fewer decimals, or declare the table's most_rows"
         )
-    elif "square" in context.measure.parts and clip[1] - center(clip) > LIMITS.squared_distance:
+    # The largest distance from the middle of a clip that is squared: its square has 62 bits.
+    elif "square" in context.measure.parts and clip[1] - center(clip) > (2**31):
         yield (
             f"{context.given(field)}: a {context.part.measure} takes values at most 2^31 from the "
             "middle of the clip, in the last decimal; narrow the clip or declare fewer decimals"

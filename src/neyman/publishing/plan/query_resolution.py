@@ -40,7 +40,6 @@ class Limits:
 
     cells: int = 100_000_000  # the most cells of one table
     grid_points: int = 2**62  # the most points of the grids of one table
-    detail_levels: int = 16  # levels of detail of a query
 
 
 LIMITS = Limits()
@@ -289,7 +288,7 @@ def _detail_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) ->
         yield f"{spot}: is for a plan with one hierarchy, or none; leave detail or hierarchies out"
     if document.unit.search is not None:
         yield f"{spot}: does not go with unit.rows = 'discover'; declare the rows"
-    most, different = LIMITS.detail_levels, len({frozenset(one) for one in levels})
+    most, different = 16, len({frozenset(one) for one in levels})  # levels of detail of a query
     if not 2 <= len(levels) <= most or different < len(levels):
         yield f"{spot}: must list 2 to {most} different levels, such as [[], ['sex']]"
     if len({detail_label(one) for one in levels}) < different:

@@ -43,7 +43,6 @@ class Limits:
     # The most steps of an expression. A step counts each time that an engine repeats it.
     steps: int = 200
     decimals: int = 9
-    ordinal_steps: int = 60  # the steps to compute the number of a day
 
 
 LIMITS = Limits()
@@ -489,9 +488,8 @@ class _Reader:
                 tree,
                 "a difference in days takes date columns and dates; make its date a derived column",
             )
-        return Node(
-            "ordinal", "number", (node,), None, 1, date.max.toordinal(), 0, LIMITS.ordinal_steps
-        )
+        # The steps to compute the number of a day.
+        return Node("ordinal", "number", (node,), None, 1, date.max.toordinal(), 0, 60)
 
     def unary(self, tree: ast.UnaryOp) -> Node:
         match tree.op:

@@ -23,7 +23,6 @@ class Limits:
     # The largest number of listed shift vectors. Above it, only their l2 norm is given.
     vectors: int = 64
     candidates: int = 1024
-    paired_rows: int = 100  # with more rows, pairs of values of both signs are not listed
 
 
 LIMITS = Limits()
@@ -200,7 +199,7 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
         return
     if up and down:
-        if side.total > LIMITS.paired_rows:
+        if side.total > 100:  # with more rows, pairs of values of both signs are not listed
             raise _TooMany
         for pairs in _placements(side, side, cells, (side.total, side.total)):
             moves = (max(k * up + n * down, n * up + k * down) for k, n in pairs)

@@ -53,7 +53,6 @@ class Limits:
     # Tolerance of numbers that are rounded for display: machines differ in their last digits.
     rounding_share: float = 1e-6
     quick_operations: int = 2 * 10**7  # for a waiting user: under half a second
-    tree_places: int = 3000  # one more tree takes as long as this number of places
 
 
 LIMITS = Limits()
@@ -296,9 +295,9 @@ def _cases(plan: Plan, shares: Mapping[Name, Fraction]) -> Floats:
 def _places(plan: Plan, names: list[Name]) -> int:
     """Return the number of places to visit to compute the variances of all tables once."""
     queries = ((plan.query(name), level) for name, level in names)
+    # One more tree takes as long as this number of places.
     return sum(
-        2 ** len(query.by) * (plan.shape(query, level)[0] + LIMITS.tree_places)
-        for query, level in queries
+        2 ** len(query.by) * (plan.shape(query, level)[0] + 3000) for query, level in queries
     )
 
 

@@ -25,7 +25,6 @@ from neyman.publishing.engines.source import close_table, database_at, open_tabl
 class Limits:
     """Limit how much of the data a first plan reads."""
 
-    header_bytes: int = 1 << 20  # the most bytes of a header, or of any line, that are read
     decimals: int = 9
 
 
@@ -156,7 +155,8 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
 def _first_line(path: Path, packed: bool, encoding: str) -> str:
     try:
         with gzip.open(path) if packed else path.open("rb") as file:
-            line = file.readline(LIMITS.header_bytes)
+            # The most bytes of a header, or of any line, that are read.
+            line = file.readline(1 << 20)
         return line.decode("utf-8-sig" if encoding == "utf-8" else encoding).rstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(

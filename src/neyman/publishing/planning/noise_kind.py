@@ -17,8 +17,6 @@ from neyman.publishing.tables.estimates import standard_error
 class Limits:
     """Limit the work to compare two kinds of noise, and the difference that justifies a change."""
 
-    # The most combinations of shift vectors for which discrete noise is calibrated to compare it.
-    combinations: int = 8
     # A relative difference of standard errors that does not justify a change.
     relative_difference: float = 1e-3
 
@@ -80,7 +78,8 @@ def noise_choice(plan: Plan) -> NoiseChoice:
         return NoiseChoice(plan.noise, other, None, "No table has noise.")
     alternatives = math.prod(max(1, len(entry.shifts)) for entry in measured)
     slow = plan.rounded and not isinstance(plan.budget, Zcdp)
-    if slow and alternatives > LIMITS.combinations:
+    # The most combinations of shift vectors for which discrete noise is calibrated to compare it.
+    if slow and alternatives > 8:
         reason = (
             f"Discrete Gaussian noise would have {alternatives:,} combinations of shift "
             "vectors, which take long to compare."

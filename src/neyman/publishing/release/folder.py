@@ -43,11 +43,8 @@ _MARKER = "neyman-staging"
 class Limits:
     """Limit the reading of a folder, and its view in a notebook."""
 
-    piece_bytes: int = 1 << 20
-    wait_seconds: float = 30.0  # seconds
     sentence_level: float = 0.05  # level of the sentence in a notebook
     shown_tables: int = 6  # in a notebook
-    shown_rows: int = 6  # in a notebook
     receipt_bytes: int = 2**31  # the most bytes of a receipt
 
 
@@ -94,7 +91,7 @@ class FolderFiles(Mapping[str, bytes]):
     def chunks(self, path: str) -> Iterator[bytes]:
         """Yield the content of one file, one MiB at a time."""
         with open_file(self.folder / path) as file:
-            while piece := file.read(LIMITS.piece_bytes):
+            while piece := file.read(1 << 20):
                 yield piece
 
 
@@ -175,7 +172,7 @@ class Release:
                 yield notebook.paragraph(said)
         for name in list(self._file_paths)[: LIMITS.shown_tables]:
             with self.parquet(name) as file:
-                batches = file.iter_batches(LIMITS.shown_rows, use_threads=False)
+                batches = file.iter_batches(6, use_threads=False)  # in a notebook
                 batch = next(batches, None)
                 cells = file.metadata.num_rows
             rows = [] if batch is None else [row.values() for row in batch.to_pylist()]
@@ -314,7 +311,7 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 
 @contextmanager
-def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
+def staging(out: Path, wait: float = 30.0) -> Generator[Staging]:  # seconds
     """Open a hidden folder beside ``out`` to write in. Remove it unless it is published.
 
     The folder is locked and marked as Neyman's. Folders of killed runs are removed. While one run

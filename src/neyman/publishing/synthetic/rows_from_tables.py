@@ -35,8 +35,6 @@ class Limits:
 
     cells: int = 10**7
     steps: int = 1000
-    # The standard error, in rows, for fitting a table without noise.
-    exact_error_rows: float = 0.01
 
 
 LIMITS = Limits()
@@ -184,7 +182,8 @@ def _usable(release: Release) -> tuple[list[_MeasuredTable], dict[str, str], dic
             for column, own in zip(columns, texts, strict=True)
         ]
         cells[tuple(np.array(place, dtype=np.int64) for place in places)] = values
-        measured.append(_MeasuredTable(name, columns, cells, max(error, LIMITS.exact_error_rows)))
+        # The standard error, in rows, for fitting a table without noise.
+        measured.append(_MeasuredTable(name, columns, cells, max(error, 0.01)))
     present = {column for one in measured for column in one.columns}
     return measured, unused, {name: own for name, own in keys.items() if name in present}
 

@@ -30,12 +30,8 @@ from neyman.numerics.roots import zero
 class Limits:
     """Limits on the position and accuracy of lines for 1 - delta and type II errors."""
 
-    pole_distance: float = 1e-7  # least distance of a line to a pole
-    saddle_log_odds: float = 1e-4  # accuracy of a saddle's log-odds
-    stored_lines: int = 4  # lines to store
     lines: int = 4  # lines to try for one question
     zooms: int = 16  # most zooms into a grid of epsilons
-    grid_half_width: float = 0.02  # half-width of a fine enough grid
     line_width: float = 1e-9  # relative width at which no other line is tried
     error_width: float = 1e-8  # the same for a type II error
     nodes: int = 1 << 15
@@ -171,7 +167,7 @@ def _suitable(
             return line
     line = line_at(epsilon)
     if line is not None:
-        lines[: len(lines) + 1 - LIMITS.stored_lines] = []
+        lines[: len(lines) + 1 - 4] = []  # lines to store
         lines.append(line)
     return line
 
@@ -208,7 +204,7 @@ def _best(gain: Gain, star: float, scale: float) -> float:
         k = int(np.argmax(gain(places)[0]))
         inside = 0 < k < len(TILT_GRID) - 1
         star, scale = float(places[k]), scale / 8 if inside else 2 * scale
-        if inside and scale < LIMITS.grid_half_width:
+        if inside and scale < 0.02:  # half-width of a fine enough grid
             break
     return star
 
@@ -294,11 +290,12 @@ def _crossing(function: Callable[[float], float]) -> float:
 
     Lines are valid at any c. A better c needs fewer nodes.
     """
-    farthest = math.log(1 / LIMITS.pole_distance)
+    farthest = math.log(1 / 1e-7)  # least distance of a line to a pole
     for end, side in ((-farthest, 1), (farthest, -1)):
         if not side * function(_tilt(end)) > 0:
             return _tilt(end)
-    return _tilt(zero(lambda s: function(_tilt(s)), -farthest, farthest, LIMITS.saddle_log_odds))
+    # Accuracy of a saddle's log-odds.
+    return _tilt(zero(lambda s: function(_tilt(s)), -farthest, farthest, 1e-4))
 
 
 def _tilt(s: float) -> float:

@@ -55,7 +55,6 @@ class Limits:
     sharp_bend: float = 30.0  # range times bend of a density with a late end of a line
     sharp_count: int = 250  # most losses with such a density for a bent contour
     fair_width: float = 1e-8  # relative width beyond which a line gives way to a contour
-    open_width: float = 1e-3  # the same, beyond which lines alone are asked
     wide_width: float = 1e-2  # relative width beyond which other engines are asked
     largest_tilt: float = 1e3  # largest tilt of a vertical line times the largest loss
     # Gap below the largest loss where a chord bounds delta, over a step or this loss.
@@ -87,8 +86,6 @@ class Limits:
     zooms: int = 6  # zooms of a search for the least delta + e^epsilon level on a contour
     power_width: float = 1e-10  # relative width of a power at which a search stops
     bend_shares: tuple[float, ...] = (1e-2, 1e-5)  # distances from a place with a bend, in steps
-    few_epsilons: int = 8  # number of epsilons below which they share all panels
-    block_cells: int = 1 << 18  # cells of an array of epsilons and nodes
     cell_efolds: float = 0.25  # size of a cell of epsilons with one contour, times c
     cell_share: float = 1 / 64  # the same, at most, in steps
     gap_share: float = 0.25  # distance of epsilons that share a contour, in gaps to the top
@@ -211,7 +208,7 @@ class _Branch:
         last = np.minimum(last, len(self.ends) - 1)
         total = np.zeros(len(gaps))
         # Few epsilons share the panels of one, so that they take one call of NumPy.
-        few = len(gaps) < LIMITS.few_epsilons
+        few = len(gaps) < 8  # number of epsilons below which they share all panels
         stops: list[int] = [int(last.max())] if few else np.unique(last).tolist()
         start = 0
         for stop in stops:
@@ -268,7 +265,7 @@ class BentContour:
     def sum(self, epsilon: Array) -> tuple[Array, Array]:
         """Return the integral at each epsilon, and bounds on their errors, shape (m,) [CP-5]."""
         count, nodes = len(self.sizes), len(self.u) + 2 * len(self.left.away)
-        block = max(LIMITS.block_cells // (nodes + count), 1)
+        block = max((1 << 18) // (nodes + count), 1)  # cells of an array of epsilons and nodes
         if len(epsilon) > block:
             blocks = np.array_split(epsilon, math.ceil(len(epsilon) / block))
             totals, errors = zip(*map(self.sum, blocks), strict=True)
@@ -919,7 +916,8 @@ def _continuous_parts(composition: Composition) -> Profile | None:
         return None
     parts = PartsProfile(composition)
     engines: list[tuple[float, Callable[[], Profile]]]
-    engines = [(0.0, lambda: parts), (LIMITS.open_width, lambda: contour_profile(composition))]
+    # The least widths of log delta at which the next engine is asked.
+    engines = [(0.0, lambda: parts), (1e-3, lambda: contour_profile(composition))]
     engines.append((LIMITS.wide_width, lambda: dots_profile(composition)))
     return CascadeProfile(
         engines, composition.log_total_variation, (0, 2, 1), alone_from=parts.chord_start

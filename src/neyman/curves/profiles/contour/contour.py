@@ -60,20 +60,15 @@ class Limits:
     failure_share: float = 0.9
     grid_width: float = 1e-3  # width of log delta beyond which a grid is also asked
     bound_terms: float = 1e5  # most terms of K at a tilt of a quick bound
-    further_log_power: float = -0.7  # quick lower bound above which more powers are tried
     complement_log_power: float = -2e-2  # log power above which 1 - power is computed
     miss_width: float = 1e-8  # relative width of 1 - power that needs no further bound
-    # Relative width of 1 - power that needs no computation of 1 - power.
-    complement_width: float = 1e-7
     # E-folds by which the characteristic function must decay for the contour.
     decay_efolds: float = 45.0
     loose_width: float = 1e-3  # largest acceptable relative width
     largest_shared_log_level: float = -1e-5  # log level above which levels are asked one by one
     least_log_delta: float = -1e7  # least log delta for which a line is tried
-    question_operations: float = 10 * CALL  # operations besides those of arrays
     search_operations: float = 100 * CALL  # the same for a search
     least_shared_log_level: float = -14.0  # least log level that is always prepared
-    reuse_width: float = 2e-8  # relative width at which a line serves another epsilon
 
 
 LIMITS = Limits()
@@ -116,7 +111,7 @@ class ContourProfile(Profile):
         release: True if a line without a certified end may add a tiny Gaussian release.
     """
 
-    good = LIMITS.reuse_width
+    good = 2e-8  # relative width at which a line serves another epsilon
     patient = True  # whether to search with many deltas for a power that three points do not decide
 
     def __init__(
@@ -326,7 +321,7 @@ class ContourProfile(Profile):
 
         known: line, its epsilon, and its width there. wanting: True for bounds that are too wide.
         """
-        overhead(LIMITS.question_operations)
+        overhead(10 * CALL)  # operations besides those of arrays
         line, place, own = known
         at = (wanting & (np.abs(epsilons - place) <= self._farthest(place))).nonzero()[0]
         if not len(at):
@@ -386,11 +381,9 @@ class ContourProfile(Profile):
                 break
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
+        # Relative width of 1 - power that needs no computation of 1 - power.
         near = (
-            inside
-            & ~near
-            & (low > LIMITS.complement_log_power)
-            & (_width(low, high) > LIMITS.complement_width * -low)
+            inside & ~near & (low > LIMITS.complement_log_power) & (_width(low, high) > 1e-7 * -low)
         )
         self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
@@ -426,7 +419,7 @@ class ContourProfile(Profile):
     def _chernoff(self, log_levels: Array) -> Array:
         """Return lower bounds on log power, accurate relative to 1 - power [C-9]."""
         low = self._least_powers(log_levels, HALF)
-        near = low > LIMITS.further_log_power
+        near = low > (-0.7)  # quick lower bound above which more powers are tried
         if near.any():
             low[near] = np.maximum(low[near], self._least_powers(log_levels[near], CHERNOFF_POWERS))
         return low

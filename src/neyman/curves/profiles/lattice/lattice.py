@@ -61,9 +61,7 @@ class Limits:
     miss_tilts: int = 8  # most tilts to try for 1 - power
     known_deviations: float = 4.0  # deviations within which a tilted distribution is accurate
     shared_deviations: float = 1.0  # largest distance between centers that share a tilt
-    search_rounds: int = 12  # rounds of a search for the tilt of a level
     round_efolds: float = 3.0  # largest move in a round
-    search_deviations: float = 0.2  # largest error of the found tilt
 
 
 LIMITS = Limits()
@@ -89,7 +87,7 @@ def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
 
     low, high = math.log(0.1 * LIMITS.least_tilt), math.log1p(largest)
     guess = min(math.log(2.0), high)
-    for _ in range(LIMITS.search_rounds):
+    for _ in range(12):  # rounds of a search for the tilt of a level
         c = math.expm1(guess)
         k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
         law = c, k, mean, max(variance, 1e-300)
@@ -97,7 +95,7 @@ def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
         ends = bisect(lambda x, law=law: excess(law, math.expm1(x)) > 0, low, high, rounds=30)
         before, guess = guess, 0.5 * sum(ends)
         if (
-            abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= LIMITS.search_deviations
+            abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= 0.2  # largest error of the found tilt
             or high - low < 1e-3
         ):
             break

@@ -58,28 +58,14 @@ class Limits:
         grid_steps: most steps for which grids are fast.
     """
 
-    window_slope: float = 6.0
-    window_share: float = 0.4
     rare_deviations: float = 18.0
-    atom_steps: int = 8
     grid_steps: int = 64
-    largest_peak: float = 300.0  # largest peak of the terms in y
-    last_peak: float = 40.0  # the same for steps above the last level
     weight_efolds: float = 200.0  # minus the logarithm of a normal's least weight
-    listed_sums: int = 1 << 8  # most sums of other losses to list
     unlike_parts: int = 400  # parts beyond which all levels of all parts are too slow
-    narrow_width: float = 1e-6  # width of log delta beyond which the next engine is asked
     fair_width: float = 1e-5  # the same for grids
     # Width of log delta at which a line with other losses suffices.
     line_width: float = 1e-9
-    coarse_points: int = 1 << 13  # points of the first grid
-    medium_points: int = 1 << 15  # points of the second grid
-    normal_distance: float = 18.0  # largest distance of the two normals, for short sums over y
-    # E-folds below the largest wave at which a wave counts as constant.
-    falling_efolds: float = 60.0
-    angle_efolds: float = 0.1  # range of log angles that count as one
     least_height: float = 0.3  # least height of a line's end, in units of the tilt
-    largest_height: float = 1e9  # largest height of a line's end, in units of the tilt
 
 
 LIMITS = Limits()
@@ -235,7 +221,8 @@ class StepSum(BracketSum):
         top = float(self.mgf(np.array([tilt]))[0][0])
         if not math.isfinite(top):
             return None
-        low, high, at_high = LIMITS.least_height, LIMITS.largest_height, math.inf
+        # Largest height of a line's end, in units of the tilt.
+        low, high, at_high = LIMITS.least_height, 1e9, math.inf
         for points in (20, 10):
             heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
             u = heights * tilt
@@ -307,9 +294,9 @@ class _Nodes:
                 v if math.isinf(v) else place_of(x.loss, v) for v in (total.low, total.high)
             )
             if total.scale:
-                sharpness = LIMITS.window_slope * max(1.0, (0.3 if x.order == "one" else 0.6) / mu)
+                sharpness = 6.0 * max(1.0, (0.3 if x.order == "one" else 0.6) / mu)
                 y = min(place_of(x.loss, total.scale) / mu, farthest)
-                sharpness = max(sharpness, LIMITS.window_share * y / mu)
+                sharpness = max(sharpness, 0.4 * y / mu)
                 sharpness /= max(1.0, total.scale / 100)
             last = total.last_tilt if not (x.order != "one" or x.loss.removed) else 1.0
             key = "grid", x.loss, x.order, sharpness, last
@@ -361,7 +348,8 @@ def _one_bracket(losses: Composition, steps: list[NormalRatio], spread: float) -
     """Return a sum of this ``spread`` without levels, for tilts with short sums over y."""
     last = 300 / spread
     if steps[0].loss.removed:
-        last = min(last, LIMITS.largest_peak / max(x.loss.farthest for x in steps))
+        # Largest peak of the terms in y.
+        last = min(last, 300.0 / max(x.loss.farthest for x in steps))
     else:  # an added record with much noise would need millions of nodes at larger tilts
         while any(x.loss.range(x.loss.power(last))[0] < -5e3 for x in steps):
             last /= 4
@@ -394,7 +382,7 @@ class LargestStepProfile(LargestTermProfile):
             count, square = count + n, square + n * (sides * x.loss.mean_shift) ** 2
         self._removed = self._steps[0].loss.removed
         # Whether K is a short sum on its own line, and decays fast because of many steps.
-        cheap = (variance > 0 or count > 2 * LIMITS.atom_steps) and self._steps[0].order == "one"
+        cheap = (variance > 0 or count > 16) and self._steps[0].order == "one"
         cheap &= others is None or smooth(losses)
         if others is not None:
             square += float(others.moments(np.zeros(1))[2][0])
@@ -425,7 +413,8 @@ class LargestStepProfile(LargestTermProfile):
         for low, high in pairwise([-math.inf, *levels, math.inf]):
             last = 400 / high
             if high == math.inf:
-                last = LIMITS.last_peak / max(x.loss.farthest for x in self._steps)
+                # Steps above the last level need a smaller peak.
+                last = 40.0 / max(x.loss.farthest for x in self._steps)
             brackets.append(StepSum(self._composition, low, high, scale, last))
         return brackets
 
@@ -444,12 +433,14 @@ class _Fall:
 
         Each group of adjacent terms has its smallest angle.
         """
-        used = terms > float(terms.max()) - LIMITS.falling_efolds
+        # E-folds below the largest wave at which a wave counts as constant.
+        used = terms > float(terms.max()) - 60.0
         if not used.any():
             return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
         rest = float(log_sum(terms[~used])) if not used.all() else -math.inf
         terms, angle = terms[used], angle[used]
-        group = np.floor(np.log(np.maximum(angle, 1e-300)) / LIMITS.angle_efolds)
+        # Range of log angles that count as one.
+        group = np.floor(np.log(np.maximum(angle, 1e-300)) / 0.1)
         starts = np.append(0, np.flatnonzero(np.diff(group)) + 1)
         top = float(terms.max())
         with np.errstate(divide="ignore"):
@@ -495,8 +486,9 @@ def _sampled_steps(composition: Composition) -> Profile | None:
                 return None
             others = True
             continue
+        # Largest distance of the two normals, for short sums over y.
         # Sums over y must be short, and the least value of R must not underflow.
-        short = step.loss.farthest <= LIMITS.normal_distance
+        short = step.loss.farthest <= 18.0
         if not short or not step.loss.log_least > -LIMITS.weight_efolds:
             return None
         orders.add((step.order, step.loss.removed))
@@ -519,10 +511,12 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         )
     few = count <= LIMITS.grid_steps
     if others:
-        listed = conditioned(composition, LIMITS.listed_sums, largest_step_profile)
+        # Most sums of other losses to list.
+        listed = conditioned(composition, 1 << 8, largest_step_profile)
         if listed is not None:
             engines.append((LIMITS.line_width, lambda: listed))
-        engines.append((LIMITS.narrow_width, lambda: dots_profile(composition)))
+        # Width of log delta beyond which the next engine is asked.
+        engines.append((1e-6, lambda: dots_profile(composition)))
         # For steps with an atom at 0, each power would need many lines.
         asked = (0, len(engines) - 1) if order == "symmetric" else None
         return CascadeProfile(engines, composition.log_total_variation, asked)
@@ -530,8 +524,9 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     fast = few and order == "one"
     enough = LIMITS.fair_width if fast else CONTOUR_LIMITS.grid_width
     # A coarse grid answers most questions in a tenth of the time.
-    engines.append((enough, lambda: dots_profile(composition, LIMITS.coarse_points)))
-    engines.append((LIMITS.fair_width, lambda: dots_profile(composition, LIMITS.medium_points)))
+    engines.append((enough, lambda: dots_profile(composition, 1 << 13)))  # points of the first grid
+    # Points of the second grid.
+    engines.append((LIMITS.fair_width, lambda: dots_profile(composition, 1 << 15)))
     engines.append((enough, lambda: dots_profile(composition)))
     method = "contour", Engine.CONTOUR
     return CascadeProfile(engines, composition.log_total_variation, method=method)

@@ -28,13 +28,9 @@ class Limits:
     """Limits on the strip around a path of y, and on its nodes."""
 
     node_operations: float = 150.0  # operations per node of an array
-    # Standard deviation of the window's normal distribution, in units of 1 / m.
-    window_deviations: float = 3.0
     # Largest height of the strip times m and mu: it bounds Re psi from below.
     strip_angle: float = 1.2
     strip_height: float = 4.0  # largest height of the strip
-    # Height times mu of a strip without windows, below a quarter turn [LS-4].
-    straight_angle: float = 1.5
     bent_angle: float = 0.6  # the same for a negative power of R, which grows with the height
     # Height times kappa of a bent path's strip: size and angle rise [LS-9].
     bent_strip_angle: float = 0.9
@@ -42,8 +38,6 @@ class Limits:
     psi_reach: float = 72.0  # m x at which e^-psi underflows
     psi_error: float = 1e-12  # relative error of psi; the complex erf errs by 1e-13
     distance_bits: int = 24  # bits of the distance of nodes
-    # Standard deviations beyond which |Phi - 1| < LIMITS.psi_error in the strip [LS-1].
-    certain_deviations: float = 8.0
 
 
 LIMITS = Limits()
@@ -77,13 +71,15 @@ class StepGrid:
         widest: float = math.inf,
     ) -> None:
         self.loss, self.order, self.sharpness = loss, order, sharpness
-        self.sigma = LIMITS.window_deviations / sharpness if sharpness else math.inf
+        # Standard deviation of the window's normal distribution, in units of 1 / m.
+        self.sigma = 3.0 / sharpness if sharpness else math.inf
         self.farthest_x = LIMITS.psi_reach / sharpness if sharpness else math.inf
         mu = loss.farthest
         self.start, self.bend = -PAD_DEVIATIONS, 1.0
         if not self.rises:
             self.start = min(loss.range(loss.power(last_tilt))[0], -PAD_DEVIATIONS)
-        turn = LIMITS.straight_angle if order == "one" and loss.removed else LIMITS.bent_angle
+        # Height times mu of a strip without windows, below a quarter turn [LS-4].
+        turn = 1.5 if order == "one" and loss.removed else LIMITS.bent_angle
         height = min(
             (turn if sharpness is None else LIMITS.strip_angle / sharpness) / mu,
             LIMITS.strip_height,
@@ -259,7 +255,8 @@ class StepGrid:
             return np.exp(m * real) * ndtr(real / self.sigma)
         x = real + 1j * np.imag(x)
         value = np.exp(m * x)
-        last = int(np.searchsorted(real, LIMITS.certain_deviations * self.sigma))
+        # Standard deviations beyond which |Phi - 1| < LIMITS.psi_error in the strip [LS-1].
+        last = int(np.searchsorted(real, 8.0 * self.sigma))
         value[:last] *= 0.5 * erfc(-x[:last] / (self.sigma * math.sqrt(2)))
         return value
 

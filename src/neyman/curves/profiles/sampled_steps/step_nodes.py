@@ -41,13 +41,9 @@ class Limits:
 
     node_operations: float = 45.0  # operations per node of an array
     stored_arrays: int = 5  # arrays per stored result
-    difference_size: float = 0.5  # |M - 1| below which M - 1 is summed instead of M
-    # Terms below this share of the largest term count as errors.
-    least_term_share: float = 1e-21
     # Straight share of a bent path beyond its last node.
     straight_share: float = 0.99
     last_exponent: float = 100.0  # the window's exponent at the last node
-    log_term: float = 600.0  # largest log of terms without scaling
     moment_margin: float = 1e-6  # relative margin of moments, for rounding
 
 
@@ -357,7 +353,7 @@ class StepNodes:
 
         # To avoid overflow, divide terms by the largest, and add its log to the sums' logarithms.
         most = float(np.max(np.real(normal + power - high)))
-        scale = most if most > LIMITS.log_term else 0.0
+        scale = most if most > 600.0 else 0.0  # largest log of terms without scaling
         # Terms of losses below 0, which no window cuts. Their path is the conjugate path.
         below = np.zeros(0, complex)
         rest = math.exp(self._grid.log_rest - scale)
@@ -371,7 +367,8 @@ class StepNodes:
         def moved(terms: Array) -> tuple[Array, Array]:
             """Return the sum of terms times e^{iuL} - 1, and a bound on its error."""
             sizes = np.abs(terms)
-            used = sizes >= LIMITS.least_term_share * float(sizes.max())
+            # Terms below this share of the largest term count as errors.
+            used = sizes >= 1e-21 * float(sizes.max())
             # As in `rounding` of waves. A place moves by 2 units of the move of R.
             # slack: counted
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
@@ -413,7 +410,7 @@ class StepNodes:
             log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
             if scale == 0.0:
                 gain, error = self._gain(terms, below, psi, tilt, units)
-                if abs(gain) < LIMITS.difference_size:
+                if abs(gain) < 0.5:  # |M - 1| below which M - 1 is summed instead of M
                     return 1 + gain, math.log1p(gain), error + log_psi
             # Pairwise sums err by less than 64 units, log_rest by 2 units and 2 of its size. If the
             # latter exceeds 16, the rest is a small part, and the terms have spare units.

@@ -32,11 +32,7 @@ _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
 class Limits:
     """Hold the factors that estimate the memory for a verification from stated sizes."""
 
-    # Bytes for a compared value: as read, as recomputed, and as doubles.
-    value_bytes: int = 96
-    text_ratio: int = 4  # times the bytes of a text that is compared as a text
     json_bytes: int = 10  # bytes of objects for a byte of JSON
-    cell_bytes: int = 128  # bytes of a cell that is made consistent
 
 
 LIMITS = Limits()
@@ -75,7 +71,8 @@ class MemoryLimit:
 
     def check_consistent(self, cells: int) -> None:
         """Refuse consistent tables with too many cells. All cells are in memory at once."""
-        self.check("making the tables consistent", cells * LIMITS.cell_bytes)
+        # Bytes of a cell that is made consistent.
+        self.check("making the tables consistent", cells * 128)
 
     @contextmanager
     def table(
@@ -95,7 +92,8 @@ class MemoryLimit:
                 if about.num_rows != rows:
                     raise Differs(f"it has {about.num_rows:,} rows, and the table {rows:,} cells")
                 encoded = [_group_bytes(about.row_group(n)) for n in range(about.num_row_groups)]
-                decoded = min(rows, size) * len(schema) * LIMITS.value_bytes
+                # Bytes for a compared value: as read, as recomputed, and as doubles.
+                decoded = min(rows, size) * len(schema) * 96
                 self.check("the file", 2 * max(encoded, default=0) + decoded)
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
             with pyarrow.parquet.ParquetFile(
@@ -105,7 +103,8 @@ class MemoryLimit:
 
     def check_texts(self, table: pa.Table) -> None:
         """Refuse a table whose texts would exceed the limit if each repetition were written out."""
-        self.check("the texts of the file", LIMITS.text_ratio * texts_size(table))
+        # Times the bytes of a text that is compared as a text.
+        self.check("the texts of the file", 4 * texts_size(table))
 
 
 def _footer(handle: BinaryIO) -> int:
