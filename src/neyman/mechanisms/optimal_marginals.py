@@ -196,33 +196,9 @@ def optimal_marginals(
         1.995
     """
     own = checked_sizes(sizes)
-    given = cast(Mapping[Part, float], workload) if isinstance(workload, Mapping) else None
-    each = check.several(
-        "workload",
-        cast("object", workload) if given is None else list(given),
-        "[('age', 'sex'), ('race',)]",
-    )
-    weights: dict[Part, float] = {}
-    for names in each:
-        weight = 1.0 if given is None else given[names]
-        of = ordered("workload", names, own)
-        if of in weights:
-            raise ValueError(f"workload has the marginal {of} twice")
-        weights[of] = check.positive(f"workload[{of}]", weight)
-    if not any(weights):
-        raise ValueError("workload must have a marginal with an attribute")
-    if max(weights.values()) / LIMITS.weight_ratio > min(weights.values()):
-        raise ValueError(f"workload: weights must be within a factor of {LIMITS.weight_ratio:g}")
-    for of in weights:
-        if (cells := math.prod(own[name] for name in of)) > DISCRETE_GAUSSIAN_LIMITS.numbers:
-            raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
+    weights = _weights_of(workload, own)
     check.one_of("objective", objective, ("total", "largest"))
     neighboring_of(neighboring)
-    if sum(2 ** len(of) for of in weights) > 8 * MARGINALS_LIMITS.parts:
-        raise ValueError(
-            f"workload has more than {8 * MARGINALS_LIMITS.parts} parts in all; take fewer "
-            "marginals, or by fewer attributes"
-        )
     known = size_known(neighboring)
     parts = sorted(
         {part for of in weights for part in subsets(of) if part or not known},
@@ -255,6 +231,36 @@ def optimal_marginals(
         },
         lower * (1 - 1e-9),  # covers floating-point errors
     )
+
+
+def _weights_of(
+    workload: Iterable[Iterable[str]] | Mapping[Part, float], sizes: Mapping[str, int]
+) -> Mapping[Part, float]:
+    given = cast(Mapping[Part, float], workload) if isinstance(workload, Mapping) else None
+    each = check.several(
+        "workload",
+        cast("object", workload) if given is None else list(given),
+        "[('age', 'sex'), ('race',)]",
+    )
+    weights: dict[Part, float] = {}
+    for names in each:
+        weight = 1.0 if given is None else given[names]
+        of = ordered("workload", names, sizes)
+        if of in weights:
+            raise ValueError(f"workload has the marginal {of} twice")
+        if (cells := math.prod(sizes[name] for name in of)) > DISCRETE_GAUSSIAN_LIMITS.numbers:
+            raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
+        weights[of] = check.positive(f"workload[{of}]", weight)
+    if not any(weights):
+        raise ValueError("workload must have a marginal with an attribute")
+    if max(weights.values()) / LIMITS.weight_ratio > min(weights.values()):
+        raise ValueError(f"workload: weights must be within a factor of {LIMITS.weight_ratio:g}")
+    if sum(2 ** len(of) for of in weights) > 8 * MARGINALS_LIMITS.parts:
+        raise ValueError(
+            f"workload has more than {8 * MARGINALS_LIMITS.parts} parts in all; take fewer "
+            "marginals, or by fewer attributes"
+        )
+    return weights
 
 
 def _objective(objective: str, weighed: Iterable[float], cells: Iterable[int]) -> float:

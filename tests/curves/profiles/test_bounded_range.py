@@ -66,7 +66,8 @@ def test_one_release_has_the_largest_delta_over_all_ranges(epsilon, share):
     assert best <= truth * (1 + mp.mpf(10) ** -30)
     if truth:
         assert mp.mpf(low) <= mp.log(truth) <= mp.mpf(high)
-        assert high - low < 1e-9 or truth < 1e-12
+        # delta is about (epsilon - s)^2, and rounding moves s.
+        assert high - low < 1e-9 + 1e-14 / abs(1 - share) or truth < 1e-12
 
 
 @settings(max_examples=40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,13 +141,7 @@ def least_error(
         "quantile": quantile,
         "prior": prior,
     }
-    for name, value in given.items():
-        if value is not None and name not in known.arguments:
-            uses = ", ".join(known.arguments) or "n and budget alone"
-            raise ValueError(f"{name} = {value!r} is not used by {problem!r}, which takes {uses}")
-    for name in known.needed:
-        if given[name] is None:
-            raise ValueError(f"{name}: {problem!r} needs it")
+    _check_arguments(problem, given)
     relation = check.described("budget", budget).tradeoff().neighboring
     twice = relation == "add-remove" and not (problem == "histogram" and n is None)
     question = _Question(
@@ -172,6 +166,16 @@ def least_error(
     method = max(results, key=lambda name: results[name])
     words = f"{method}, through groups of two" if twice else method
     return Bound(max(results[method], 0.0), math.inf, "lower", words)
+
+
+def _check_arguments(problem: str, given: Mapping[str, object]) -> None:
+    known = PROBLEMS[problem]
+    for name, value in given.items():
+        if value is not None and name not in known.arguments:
+            uses = ", ".join(known.arguments) or "n and budget alone"
+            raise ValueError(f"{name} = {value!r} is not used by {problem!r}, which takes {uses}")
+        if value is None and name in known.needed:
+            raise ValueError(f"{name}: {problem!r} needs it")
 
 
 def _records(problem: str, n: int | None, relation: Neighboring, model: str) -> int:

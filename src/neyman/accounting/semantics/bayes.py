@@ -15,7 +15,7 @@ posteriors of an uncertain attacker at least as well as any Renyi order [PO-3, P
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from fractions import Fraction
 from typing import Literal, get_args
 
@@ -24,6 +24,7 @@ import numpy as np
 from neyman.accounting.semantics.counterfactuals import COUNTERFACTUALS, Counterfactual, two_factors
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import exact_log
+from neyman.curves.losses.loss import Part
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.selection import select
@@ -469,16 +470,24 @@ def _beneath(
     return best - 64 * UNIT * (4 + np.abs(best))  # slack: counted
 
 
+def _exact_rho(parts: Collection[tuple[Part, int]]) -> Fraction | None:
+    """Return rho if the only part is one zCDP guarantee of an exact rho."""
+    if len(parts) == 1:
+        ((loss, count),) = parts
+        if isinstance(loss, RenyiBound) and loss.quadratic and count == 1:
+            return loss.exact_rho
+    return None
+
+
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
     """Bound the log of the least e^{z (D_{1+z} - epsilon)} over z >= 0, at each epsilon [PO-7].
 
     D_{1+z} is the largest Renyi divergence of the pairs.
     """
-    parts = [part for c in pairs for part in c.parts]
+    parts = {part for c in pairs for part in c.parts}
     bare = {loss for loss, _ in parts if isinstance(loss, RenyiBound)}
-    (only,) = bare if len(bare) == 1 else (None,)
-    if only and only.quadratic and only.exact_rho and all(part == (only, 1) for part in parts):
-        rho = only.exact_rho
+    rho = _exact_rho(parts)
+    if rho:
         exact = [-float(max(e - rho, Fraction(0)) ** 2 / (4 * rho)) for e in epsilons]
         # slack: chances_that_a_belief_grows, chances_that_the_rest_does_not_explain/c;
         # slack: chances_that_a_belief_grows, chances_that_the_rest_does_not_explain/d

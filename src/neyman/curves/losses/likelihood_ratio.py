@@ -458,25 +458,19 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
     For ``steering``, return uncertified K, mean, and variance, shape (3, losses, m). Tilts whose
     integrands have peaks near y = 0 share nodes of y, and so do losses of one order.
     """
-    first, several = losses[0], len(losses) > 1
-    if several:
-        first = max(losses, key=attrgetter("farthest"))
+    first, several = max(losses, key=attrgetter("farthest")), len(losses) > 1
     w = tilts + 1 if first.removed else -tilts
     pull = _pull(losses) if several else first.farthest * first.ratio_floor
     near = np.maximum(w * first.farthest, w * -pull) <= first.limits.shared_peak
     near &= w > -MOST_POWER
     alone = not several or len({loss.removed for loss in losses}) > 1
     out = np.empty((3 if steering else 2, len(losses), len(tilts)))
-    far = (~near).nonzero()[0].tolist() if len(losses) == 1 or not alone else range(len(tilts))
+    far = range(len(tilts)) if alone and several else (~near).nonzero()[0].tolist()
     # Peaks this far apart have no nodes in common.
     apart = far if alone else [j for j in far if abs(float(w[j])) * first.farthest > 1000]
     for j in apart:
-        for i, loss in enumerate(losses):
-            law = _law(loss, float(tilts[j]), 0.0)
-            sign = 1 if loss.removed else -1
-            rest = (sign * law.mean, law.variance) if steering else (law.error,)
-            out[:, i, j] = law.log_mgf, *rest
-    groups = [] if alone else [np.array([j]) for j in far if j not in apart]
+        out[:, :, j] = _sums_alone(losses, float(tilts[j]), steering=steering)
+    groups = [np.array([j]) for j in far if j not in apart]
     if len(far) < len(tilts):
         groups.append(near.nonzero()[0])
     for group in groups:
@@ -488,7 +482,7 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
         )
         y, h = _grid(*ends, first.spacing(0.0, least))
         rows = max(1, first.limits.block_terms // (len(some) * len(y)))
-        units = max([loss.ratio_units for loss in losses]) if several else first.ratio_units
+        units = max([loss.ratio_units for loss in losses])
         sign = 1 if first.removed else -1
         for k in range(0, len(losses), rows):
             ratio = first.ratios(losses[k : k + rows], y)
@@ -502,6 +496,16 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
             variance[variance < MOST_EQUAL * powers[:, :, 1]] = 1e-300  # only rounding
             out[:, k : k + rows, group] = np.array([log_m, sign * mean, variance])
     return out
+
+
+def _sums_alone(losses: Sequence[LikelihoodRatioLoss], tilt: float, *, steering: bool) -> Array:
+    """Return `_real_sums` of a tilt, of which each loss has its own nodes."""
+    rows: list[tuple[float, ...]] = []
+    for loss in losses:
+        law = _law(loss, tilt, 0.0)
+        mean = law.mean if loss.removed else -law.mean
+        rows.append((law.log_mgf, mean, law.variance) if steering else (law.log_mgf, law.error))
+    return np.array(rows).T
 
 
 @dataclass(frozen=True, eq=False)

@@ -919,6 +919,11 @@ def _best_plan(
     Off the saddle, terms are larger than their sum, and cancellation loses digits.
     """
     best, span, waves = None, losses.span, losses.wave_nodes
+    most, work, enough = LIMITS.plain_nodes, LIMITS.plain_node_terms, float(LIMITS.plain_nodes)
+    if waves:
+        most, work, enough = waves, 1.5e9, math.inf  # K as a sum of waves is fast
+    elif release or span:
+        most, work, enough = LIMITS.nodes, LIMITS.node_terms, math.inf
     for place in _places(tilts, aim, 1 if waves else len(FACTORS)):
         # Number of nodes below which the search for a place stops.
         if best is not None and (best.count < 1000 or best.cost <= place[2]):
@@ -926,23 +931,16 @@ def _best_plan(
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
             best = plan
-        if not (release or waves or span) and best.count > LIMITS.plain_nodes:
+        if best.count > enough:
             break
     assert best is not None
     if not best.h > 0:  # no alias has a bound
         return None
-    most, work = (
-        (LIMITS.nodes, LIMITS.node_terms)
-        if release or span
-        else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
-    )
-    if waves:
-        most, work = waves, 1.5e9  # K as a sum of waves is fast
     if best.count <= most:
         places = losses.places(best.c, best.end)
         if places <= LIMITS.terms and best.count * places <= work:
             return best
-    return _plan_with_gaussian(losses, tilts, aim) if blurred and not span else None
+    return None if span or not blurred else _plan_with_gaussian(losses, tilts, aim)
 
 
 Place = tuple[float, float, float]

@@ -98,15 +98,21 @@ def _within_pure(
     return Composition.of([(LossBracket(loss.lower, upper, loss.how), 1)])
 
 
+def _bare_rho(curve: Composition, bare: RenyiBound) -> Fraction:
+    """Return rho of a curve with a bare guarantee; a group has k^2 rho, bare, too.
+
+    Source: Bun and Steinke 2016, proposition 1.9.
+    """
+    known = Fraction(up(curve.known.rho)) if curve.known.parts else Fraction(0)
+    return known + (bare.exact_rho if bare.quadratic else Fraction(bare.rho))
+
+
 def _closed_form_group(curve: Composition, size: int) -> Composition | None:
     """Return the curve of a group if a formula gives it, else None."""
     if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
         return curve
     if curve.bare is not None and not curve.infinite and curve.rho < inf:
-        # k^2 rho (Bun and Steinke 2016, proposition 1.9). A bare guarantee stays bare.
-        known = Fraction(up(curve.known.rho)) if curve.known.parts else Fraction(0)
-        own = curve.bare.exact_rho if curve.bare.quadratic else Fraction(curve.bare.rho)
-        rho = (own + known) * size**2
+        rho = _bare_rho(curve, curve.bare) * size**2
         return Composition.of([(RenyiBound(rho) if rho <= LIMITS.rho else UNKNOWN, 1)])
     loss, count = curve.parts[0]
     if len(curve.parts) > 1 or count > 1:

@@ -239,15 +239,24 @@ class PrivacyLoss:
             exact = at + step / 2
         near = min(max(float(exact), -LIMITS.largest_loss), LIMITS.largest_loss)
         if lattice is None and abs(exact) <= LIMITS.largest_loss:
-            known = None
-            if len(composition.parts) == composition.parts[0][1] == 1:
-                known = tails_of_one(composition.parts[0][0], near)
-            below, beyond = known[0][::-1] if known is not None else self._on_line(near, near)
-            if known is not None or not _wide(below, beyond):
-                how = "contour" if known is None else method
-                return below, beyond, how + _note(below, beyond)
+            if len(composition.parts) == composition.parts[0][1] == 1 and (
+                known := tails_of_one(composition.parts[0][0], near)
+            ):
+                beyond, below = known[0]
+                return below, beyond, method + _note(below, beyond)
+            below, beyond = self._on_line(near, near)
+            if not _wide(below, beyond):
+                return below, beyond, "contour" + _note(below, beyond)
+        below, beyond = self._by_profile(exact, near, lattice is None)
+        return below, beyond, method if lattice is not None else method + _note(below, beyond)
+
+    def _by_profile(self, exact: Fraction, near: float, between: bool) -> tuple[Interval, Interval]:
+        """Bound P(L <= x) and P(L > x) at ``exact`` by the profile at ``near`` and beside it.
+
+        ``between``: True if x may be a loss.
+        """
         ends = [near]
-        if lattice is None and near != exact:
+        if between and near != exact:
             ends.append(math.nextafter(near, math.inf if near < exact else -math.inf))
         asked = [self._at(v) for v in ends]
         below = min(v[0][0] for v in asked), max(v[0][1] for v in asked)
@@ -256,7 +265,7 @@ class PrivacyLoss:
             below, beyond = (below[0], 1.0), (0.0, beyond[1])
         if exact < -LIMITS.largest_loss:
             below, beyond = (0.0, below[1]), (beyond[0], 1.0)
-        return below, beyond, method if lattice is not None else method + _note(below, beyond)
+        return below, beyond
 
     def _on_line(self, x: float, following: float, step: float = 0.0) -> tuple[Interval, Interval]:
         """Bound P(L <= x) and P(L > x), by an integral over a line for the smaller one [PL-6].

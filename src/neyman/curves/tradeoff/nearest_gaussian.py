@@ -102,23 +102,23 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
         wide = cells > least * (1 + 1e-3) + LIMITS.least_width  # relative width of the distance
         if not wide.any() or len(levels) > LIMITS.cells:
             break
-        z = ndtri(levels)
-        middle = np.where(
-            (levels[:-1] > 0) & (levels[1:] < 1),
-            ndtr((np.maximum(z[:-1], -38) + np.minimum(z[1:], 8)) / 2),
-            (levels[:-1] + levels[1:]) / 2,
-        )[wide]
-        new = middle[(middle > levels[:-1][wide]) & (middle < levels[1:][wide])]
+        new = _middles(levels)[wide]
+        new = new[(new > levels[:-1][wide]) & (new < levels[1:][wide])]
         if not len(new):
             break
         at = np.searchsorted(levels, new)
-        more = [_ask(profile, new) for profile in profiles]
-        curves = [
-            _Curve(np.insert(c.low, at, m.low), np.insert(c.high, at, m.high))
-            for c, m in zip(curves, more, strict=True)
-        ]
+        for k, profile in enumerate(profiles):
+            more, c = _ask(profile, new), curves[k]
+            curves[k] = _Curve(np.insert(c.low, at, more.low), np.insert(c.high, at, more.high))
         levels = np.insert(levels, at, new)
     return _certify(mu, levels, curves, method)
+
+
+def _middles(levels: Array) -> Array:
+    """Return the middle of each cell of levels, by normal quantiles if neither end is 0 or 1."""
+    z = ndtri(levels)
+    middle = ndtr((np.maximum(z[:-1], -38) + np.minimum(z[1:], 8)) / 2)
+    return np.where((levels[:-1] > 0) & (levels[1:] < 1), middle, (levels[:-1] + levels[1:]) / 2)
 
 
 def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:

@@ -227,18 +227,22 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
     return words.concerning(worst.attributes, level, power, unit(receipt)[0], worst.within)
 
 
-def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
-    """Draw the curves of the release and of the riskiest scenarios. Equal curves share a line."""
-    merged: list[tuple[Points, list[str]]] = []
+def _lines(scenarios: Sequence[Scenario]) -> list[tuple[Points, list[str]]]:
+    """Return curves with the names that share their line, the largest curve first."""
+    lines: list[tuple[Points, list[str]]] = []
     known = [(_points(each.curve), about(each)) for each in scenarios]
     for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
-        # The larger curve comes first. Its line stands for the curves that it covers.
-        same = next((names for curve, names in merged if _one_line(curve, points)), None)
+        same = next((names for curve, names in lines if _one_line(curve, points)), None)
         if same is None:
-            merged.append((points, [label]))
+            lines.append((points, [label]))
         else:
             same.append(label)
-    most = merged[: LIMITS.curves]
+    return lines
+
+
+def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
+    """Draw the curves of the release and of the riskiest scenarios. Equal curves share a line."""
+    most = _lines(scenarios)[: LIMITS.curves]
     last = most[0][0][-1][0]
     curve_points = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
     inside = [point for point in curve_points if point[0] < last]

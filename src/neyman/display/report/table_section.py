@@ -113,6 +113,22 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
     return said
 
 
+def _bins(edges: Any) -> str:
+    if edges is None:
+        return ""
+    listed = isinstance(edges, Sequence) and not isinstance(edges, str)
+    shown = _edges(_values(edges)) if listed else f"{edges}"
+    return f"{shown}; numbers outside count in the first or the last bin"
+
+
+def _files(receipt: Receipt, query: Mapping[str, Any], folder: str) -> Node:
+    names = [str(query["name"])]
+    names += [first_table(names[0])] if "detail" in query else []
+    return joined(
+        ", ", [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
+    )
+
+
 def _details(
     receipt: Receipt, query: Mapping[str, Any], folder: str, missing: str | None
 ) -> list[tuple[str, Node]]:
@@ -122,30 +138,22 @@ def _details(
         for name, field in (("column", "clip"), ("over", "clip_over"))
         if query.get(name) and (clip := _clip(receipt, query, field)) is not None
     ]
-    edges: Any = query.get("edges")
-    bins = ""
-    if edges is not None:
-        listed = isinstance(edges, Sequence) and not isinstance(edges, str)
-        bins = _edges(_values(edges)) if listed else f"{edges}"
-        bins += "; numbers outside count in the first or the last bin"
     conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
     bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
     most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
+    own = [part for part in receipt.mechanisms if part.query == query["name"]]
     thresholds = [
         f"{place(part.level)}: a noisy count of {part.threshold:,}"
-        for part in receipt.mechanisms
-        if part.query == query["name"] and part.threshold is not None
+        for part in own
+        if part.threshold is not None
     ]
     ranks = [
         f"{place(part.level)}: of the n rows of a cell, fewer than qn + "
         f"{number(part.half_width_90)} are below the q-quantile, and more than qn − "
         f"{number(part.half_width_90)} are at most it (90%)"
-        for part in receipt.mechanisms
-        if part.query == query["name"] and part.measure == "rank"
+        for part in own
+        if part.measure == "rank"
     ]
-    names = [str(query["name"])]
-    names += [first_table(names[0])] if "detail" in query else []
-    files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
     table = query.get("table", receipt.plan.get("table"))
     return [
         ("Private table", markup.code(table) if receipt.plan.get("tables") else ""),
@@ -155,11 +163,11 @@ def _details(
         ("Coverage", markup.lines(_coverage(receipt, query))),
         ("Clip", markup.lines(clips)),
         ("Ranks", markup.lines(ranks)),
-        ("Bins", bins),
+        ("Bins", _bins(query.get("edges"))),
         ("Filter", expression_words(*map(str, conditions)) if conditions else ""),
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
-        ("Files", joined(", ", files)),
+        ("Files", _files(receipt, query, folder)),
     ]
 
 

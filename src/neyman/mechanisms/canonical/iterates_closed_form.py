@@ -77,7 +77,8 @@ class ClosedLadder(Ladder):
         """Bound the quantile n + t: n steps inward from u lead to t in the middle [-1/2, 1/2].
 
         The estimate of n is rounded. If n is too large for the lower end (too small for the upper
-        end), t passes the middle, and other n are tried at distances 1, 3, 7 and so on.
+        end), t passes the middle, and other n are tried at distances 1, 3, 7 and so on, in
+        units of the spacing of floats.
         """
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
@@ -85,12 +86,12 @@ class ClosedLadder(Ladder):
         log_u, n = np.where(far, -1.0, log_u), np.where(far, 0.0, n)
         ends: list[Array] = []
         for side, t in enumerate(self._inward(log_u, n)):
-            m, shift = n.copy(), 1.0
+            m, shift = n.copy(), np.maximum(np.spacing(n), 1.0)
             while True:
                 past = np.flatnonzero(~far & ((t > 0.5) if side else (t < -0.5) & (m > 0)))
                 if not past.size:
                     break
-                m[past] = np.maximum(m[past] + (shift if side else -shift), 0.0)
+                m[past] = np.maximum(m[past] + (2 * side - 1) * shift[past], 0.0)
                 t[past] = self._inward(log_u[past], m[past])[side]
                 shift *= 2
             slack = 4 * UNIT * (2 * side - 1)  # slack: a_place_beyond_the_middle/a

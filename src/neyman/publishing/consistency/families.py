@@ -207,7 +207,8 @@ def _family(
     signed: bool,
 ) -> Family:
     parts = [{one.name: name for one, name in plan.parts(m.level)} for m in members]
-    used = [one for one in plan.hierarchies if any(one.name in own for own in parts)]
+    named = set[str]().union(*parts)
+    used = [one for one in plan.hierarchies if one.name in named]
     if len(used) > LIMITS.trees:
         names = ", ".join(one.name for one in used)
         raise PlanError(
@@ -215,25 +216,19 @@ def _family(
             f"up along at most {LIMITS.trees}; leave levels or the section out"
         )
     trees = [Chain(), Chain()]
-    levels: list[list[str | None]] = [[None], [None]]
+    depths: list[list[int]] = [[0] * len(members), [0] * len(members)]
     for i, one in enumerate(used):
-        named = {own.get(one.name) for own in parts}
-        levels[i] = [name for name in (None, *one.levels) if name in named]
-        trees[i] = _chain(one, levels[i])
+        names = [own.get(one.name) for own in parts]
+        levels = [name for name in (None, *one.levels) if name in names]
+        trees[i], depths[i] = _chain(one, levels), [*map(levels.index, names)]
     if min(map(matrix_size, trees)) > LIMITS.matrix_rows:
         raise PlanError(
             f"consistency: both hierarchies have more than {LIMITS.matrix_rows} places above "
             "their lowest level, and their matrices would be too large; measure at fewer levels"
         )
     placed = [
-        replace(
-            member,
-            at=tuple(
-                levels[i].index(own.get(used[i].name)) if i < len(used) else 0 for i in (0, 1)
-            ),
-            turned=len(own) > 1 and next(iter(own)) != used[0].name,
-        )
-        for member, own in zip(members, parts, strict=True)
+        replace(member, at=at, turned=len(own) > 1 and next(iter(own)) != used[0].name)
+        for member, own, at in zip(members, parts, zip(*depths, strict=True), strict=True)
     ]
     axes = dict.fromkeys(axis for member in members for axis in member.axes)
     return Family(

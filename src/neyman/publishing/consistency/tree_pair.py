@@ -23,6 +23,14 @@ Level = tuple[int, int]
 _RELATIVE_ROUNDING = 1e-13  # the most that rounding may reduce a variance, relative to the noise
 
 
+def _check_noise(
+    first: Chain, second: Chain, levels: Sequence[Level], variances: Sequence[float]
+) -> None:
+    for level, variance in zip(levels, variances, strict=True):
+        if not variance > 0 and first.sizes[level[0]] * second.sizes[level[1]] > 1:
+            raise ValueError(f"variance {variance} at {level}: a table must have noise")
+
+
 @final
 class TreePair:
     """Compute the best linear unbiased estimates of tables that add up along two trees.
@@ -46,9 +54,7 @@ class TreePair:
     def __init__(
         self, first: Chain, second: Chain, levels: Sequence[Level], variances: Sequence[float]
     ) -> None:
-        for level, variance in zip(levels, variances, strict=True):
-            if not variance > 0 and first.sizes[level[0]] * second.sizes[level[1]] > 1:
-                raise ValueError(f"variance {variance} at {level}: a table must have noise")
+        _check_noise(first, second, levels, variances)
         self._turned = matrix_size(first) < matrix_size(second)
         nodes, across = (second, first) if self._turned else (first, second)
         self._shapes = [

@@ -67,28 +67,29 @@ def aggregate_cells(
     plan = _by_level_of_detail(plan)
     coding = Coding(plan, tuple(table.columns))
     known = [query for query in plan.queries if query.split and query.delta is None]
-    alone = ("distinct", "rows")
-    largest = [
-        query
-        for query in known
-        if query.searched and query.measure == "histogram" and plan.unit.id is not None
-    ]
-    queries = [query for query in known if query.measure not in alone and query not in largest]
+    alone = [query for query in known if _counts_units(plan, query)]
+    queries = [query for query in known if query not in alone]
     filters = list(dict.fromkeys(query.where for query in queries))
     tables: dict[Key, Cells] = {}
     for number, where in enumerate(filters):
         served = [query for query in queries if query.where == where]
         part = progress and _part(progress, number, len(filters))
         tables |= _tables_of(coding, selected(plan, table, where), served, key, part)
-    for query in known:
+    for query in alone:
+        rows = selected(plan, table, query.where)
         if query.measure == "distinct":
-            tables |= _distinct(coding, selected(plan, table, query.where), query, key)
-        if query.measure == "rows":
-            tables[query.name, ALL, "rows"] = _unit_rows(coding, table, query)
-        elif query in largest:
-            rows = selected(plan, table, query.where)
+            tables |= _distinct(coding, rows, query, key)
+        elif query.measure == "rows":
+            tables[query.name, ALL, "rows"] = _unit_rows(coding, rows, query)
+        else:
             tables[query.name, ALL, "count"] = _largest_values(coding, rows, query)
     return tables
+
+
+def _counts_units(plan: Plan, query: Query) -> bool:
+    """Return True if a query's table counts values or units, so that its rows are read alone."""
+    largest = query.searched and query.measure == "histogram" and plan.unit.id is not None
+    return largest or query.measure in ("distinct", "rows")
 
 
 def _by_level_of_detail(plan: Plan) -> Plan:

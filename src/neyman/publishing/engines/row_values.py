@@ -75,45 +75,55 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
                 for name, kind in rows.readings
             }
         )
-        written = [name for name in rows.hours if hour_column(name) not in days.columns]
         ready = ready.mutate(
-            **{hour_column(name): _hour(ready[name], ready[values[name]]) for name in written}
-        )
-        early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
-        if early and rows.where is not None:
-            ready = ready.filter(_Compiler(ready, values, backend).of(rows.filter(rows.where)))
-        for batch in _batches(rows.derived):
-            ready = scope.enter_context(backend.view(ready))
-            result = _Compiler(ready, values, backend)
-            values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
-            joins = [one for one in batch if len(one.pairs) * len(one.nodes) > _MAX_COMPARED_TEXTS]
-            looked = [
-                {f"neyman:looked:{i}:{j}": result.of(node) for j, node in enumerate(one.nodes)}
-                for i, one in enumerate(joins)
-            ]
-            own = {values[one.name]: _value(one, result) for one in batch if one not in joins}
-            own |= {
-                code_column(one.name): _value(one, result, _code(one))
-                for one in batch
-                if one.texts and one not in joins
+            **{
+                hour_column(name): _hour(ready[name], ready[values[name]])
+                for name in rows.hours
+                if hour_column(name) not in days.columns
             }
-            ready = ready.mutate(**own, **{k: v for each in looked for k, v in each.items()})
-            for one, keys in zip(joins, looked, strict=True):
-                ready = _join_label(ready, one, values[one.name], list(keys), scope)
-        asked = {query.where for query in plan.queries}
-        asked |= set[str | None]() if early else {rows.where}
+        )
+        late = rows.where
+        if rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where)):
+            ready = ready.filter(_Compiler(ready, values, backend).of(rows.filter(rows.where)))
+            late = None
+        for batch in _batches(rows.derived):
+            ready = _with_batch(scope.enter_context(backend.view(ready)), batch, values, scope)
+        asked = {late, *(query.where for query in plan.queries)}
         conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
         result = _Compiler(ready, values, backend)
         ready = ready.mutate(
             **{name: result.of(rows.filter(text)) for text, name in conditions.items()}
         )
-        if rows.where is not None and not early:
-            ready = ready.filter(ready[conditions[rows.where]])
+        if late is not None:
+            ready = ready.filter(ready[conditions[late]])
         columns: dict[str, Any] = {name: ready[name] for name in table.columns}
         columns |= {one.name: ready[values[one.name]] for one in rows.derived}
         codes = [code_column(one.name) for one in rows.derived if one.texts]
         columns |= {name: ready[name] for name in (*codes, *conditions.values())}
         yield scope.enter_context(backend.view(ready.select(**columns)))
+
+
+def _with_batch(
+    ready: Any, batch: Sequence[Derived], values: dict[str, str], scope: ExitStack
+) -> Any:
+    """Return the rows with derived columns that read none of each other. Add their names."""
+    result = _Compiler(ready, values, backend_of(ready))
+    values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
+    columns: dict[str, Any] = {}
+    joins: list[tuple[Derived, list[str]]] = []
+    for one in batch:
+        if len(one.pairs) * len(one.nodes) > _MAX_COMPARED_TEXTS:
+            keys = [f"neyman:looked:{len(joins)}:{j}" for j in range(len(one.nodes))]
+            columns |= zip(keys, map(result.of, one.nodes), strict=True)
+            joins.append((one, keys))
+            continue
+        columns[values[one.name]] = _value(one, result)
+        if one.texts:
+            columns[code_column(one.name)] = _value(one, result, _code(one))
+    ready = ready.mutate(**columns)
+    for one, keys in joins:
+        ready = _join_label(ready, one, values[one.name], keys, scope)
+    return ready
 
 
 @contextmanager

@@ -359,30 +359,38 @@ def _derive_columns(
             if _waits(part, failed):
                 failed.add(name)
                 continue
-            section = "lookup" if name in document.lookup else "derive"
             errors: list[str] = []
-            try:
-                if any(name in named_columns(text) for text in _texts_of(part)):
-                    what = "lookup" if section == "lookup" else "derived column"
-                    raise ExpressionError(f"reads itself; give the {what} another name")
-                one = (
-                    _of_lookup(name, part, types, folder)
-                    if isinstance(part, LookupPart)
-                    else _of_part(name, part, types, errors)
-                )
-            except (ExpressionError, HierarchyError) as error:
-                rules = ("column",) if isinstance(part, LookupPart) else _FIELDS_OF_RULES
-                rule = next(rule for rule in rules if getattr(part, rule) is not None)
-                problems.append(f"{section}.{name}.{rule}: {error}")
+            one = _derived(name, part, types, folder, errors)
+            if one is None or errors:
                 failed.add(name)
-                continue
-            if errors or one is None:
-                failed.add(name)
+                section = "lookup" if name in document.lookup else "derive"
                 problems += [f"{section}.{name}{text}" for text in errors]
                 continue
             types[name] = one.type
             result.append(one)
     return result
+
+
+def _derived(
+    name: str,
+    part: DerivePart | LookupPart,
+    types: ColumnTypes,
+    folder: Path | None,
+    errors: list[str],
+) -> Derived | None:
+    is_lookup = isinstance(part, LookupPart)
+    try:
+        if any(name in named_columns(text) for text in _texts_of(part)):
+            what = "lookup" if is_lookup else "derived column"
+            raise ExpressionError(f"reads itself; give the {what} another name")
+        if is_lookup:
+            return _of_lookup(name, part, types, folder)
+        return _of_part(name, part, types, errors)
+    except (ExpressionError, HierarchyError) as error:
+        rules = ("column",) if is_lookup else _FIELDS_OF_RULES
+        rule = next(rule for rule in rules if getattr(part, rule) is not None)
+        errors[:] = [f".{rule}: {error}"]
+        return None
 
 
 def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
@@ -517,33 +525,36 @@ def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | N
         rows, file = read_rows(rows, (*named, name), folder or Path())
     elif part.on is not None:
         raise ExpressionError("on names columns of a file, and keys lists the rows; leave on out")
-    labels: dict[tuple[str, ...], str] = {}
-    form = ", ".join(["text"] * len(texts))
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(texts) + 1 or not all(row):
-            raise ExpressionError(f"row {number} of keys must be [{form}, value], none blank")
-        key = row[:-1]
-        if key in labels:
-            shown = ", ".join(map(repr, key))
-            raise ExpressionError(f"row {number} of keys repeats {shown}; list each key once")
-        labels[key] = row[-1]
-    if not labels:
-        raise ExpressionError("keys lists no row")
-    problems: list[str] = []
-    _check_labels(labels.values(), problems)
-    if problems:
-        raise ExpressionError(problems[0])
-    unknown = None if part.unknown == "drop" else part.unknown
+    _check_pairs(rows, len(texts))
     return Derived(
         name,
         "lookup",
         texts[0],
         values[0],
         further=tuple(zip(texts[1:], values[1:], strict=True)),
-        pairs=tuple((*key, label) for key, label in labels.items()),
-        unknown=unknown,
+        pairs=tuple(rows),
+        unknown=None if part.unknown == "drop" else part.unknown,
         file=file,
     )
+
+
+def _check_pairs(rows: Sequence[tuple[str, ...]], texts: int) -> None:
+    """Check the rows of a lookup: some texts, and the value that replaces them."""
+    keys: set[tuple[str, ...]] = set()
+    for number, row in enumerate(rows, 1):
+        if len(row) != texts + 1 or not all(row):
+            form = ", ".join(["text"] * texts)
+            raise ExpressionError(f"row {number} of keys must be [{form}, value], none blank")
+        if row[:-1] in keys:
+            shown = ", ".join(map(repr, row[:-1]))
+            raise ExpressionError(f"row {number} of keys repeats {shown}; list each key once")
+        keys.add(row[:-1])
+    if not keys:
+        raise ExpressionError("keys lists no row")
+    problems: list[str] = []
+    _check_labels((row[-1] for row in rows), problems)
+    if problems:
+        raise ExpressionError(problems[0])
 
 
 def _check_labels(labels: Iterable[str], errors: list[str]) -> None:

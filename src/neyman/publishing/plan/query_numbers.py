@@ -87,6 +87,11 @@ class QueryContext:
             return takes
         return tuple("clip" if field == "edges" else field for field in takes)
 
+    @property
+    def discovers(self) -> bool:
+        """Return True if the query groups by keys that are discovered."""
+        return any(self.columns[n].discover for n in self.part.by if n in self.columns)
+
     def spot(self, field: str) -> str:
         """Return the name of a field for error messages, as "query[0].clip (of query 'pay')"."""
         return f"{self.origin.where}.{field} (of query {self.origin.name!r})"
@@ -230,8 +235,7 @@ def _bounds(context: QueryContext) -> Iterator[str]:
 
 def _discovery(context: QueryContext) -> Iterator[str]:
     """Yield errors of a query with discovered keys, or of a delta without discovered keys."""
-    delta = context.part.delta
-    discovers = any(context.columns[n].discover for n in context.part.by if n in context.columns)
+    delta, discovers = context.part.delta, context.discovers
     if discovers and not context.measure.unknown_keys:
         yield (
             f"{context.given('measure')}: must be 'units', 'count' or 'sum' for keys that are "

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
 
 from neyman.accounting.semantics.digits import many, short_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of, top_clip
@@ -74,27 +73,34 @@ def read_queries(
             by_author.setdefault(authors, []).append(problem)
         queries += [] if query is None else [query]
     problems += (author if len(ours) > 1 else ours[0] for author, ours in by_author.items())
-    names = Counter(part.name.casefold() for part in document.query)
-    searched = document.unit.search is not None or any(query.search for query in queries)
-    names.update([ROWS_TABLE] if searched else [])
-    names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
-    names.update(q.detail.first.casefold() for q in queries if q.detail is not None)
-    problems += (
-        f"{origin.where}.name = {part.name!r}: queries need names that differ in more than case, "
-        "since files are named after them"
-        for origin, part in zip(origins, document.query, strict=True)
-        if names[part.name.casefold()] > 1
-    )
-    titles = Counter(part.title for part in document.query)
-    problems += (
-        f"{origin.where}.title = {part.title!r}: another query has this title; give each its own, "
-        "since a report names tables by it"
-        for origin, part in zip(origins, document.query, strict=True)
-        if part.title is not None and titles[part.title] > 1
-    )
+    problems += _name_problems(document, queries, origins)
     if not problems:
         _check_shares(queries, problems)
     return queries
+
+
+def _name_problems(
+    document: PlanDocument, queries: Sequence[Query], origins: Sequence[Origin]
+) -> Iterator[str]:
+    names = Counter(part.name.casefold() for part in document.query)
+    titles = Counter(part.title for part in document.query)
+    searched = document.unit.search is not None or any(query.search for query in queries)
+    names.update([ROWS_TABLE] if searched else [])
+    for query in queries:
+        names.update(map(str.casefold, names_with_histograms([query]) - {query.name}))
+    parts = [*zip(origins, document.query, strict=True)]
+    for origin, part in parts:
+        if names[part.name.casefold()] > 1:
+            yield (
+                f"{origin.where}.name = {part.name!r}: queries need names that differ in more than "
+                "case, since files are named after them"
+            )
+    for origin, part in parts:
+        if part.title is not None and titles[part.title] > 1:
+            yield (
+                f"{origin.where}.title = {part.title!r}: another query has this title; give each "
+                "its own, since a report names tables by it"
+            )
 
 
 def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Query, ...]:
@@ -234,16 +240,16 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
     levels = [level for one in hierarchies for level in one.levels]
     levels += [at for at in part.at if at not in levels and _is_level(hierarchies, at)]
     lost = part.at if _has_failed_parts(context, hierarchies) else ()
-    for field, names, known, kind, failures in (
-        ("by", part.by, keyed, "a column with keys", _failed_columns(context)),
-        ("at", part.at, levels, "a level of the hierarchy", lost),
+    crossed = CROSSED if len(hierarchies) > 1 else None
+    for field, mark, names, known, kind, failures in (
+        ("by", None, part.by, keyed, "a column with keys", _failed_columns(context)),
+        ("at", crossed, part.at, levels, "a level of the hierarchy", lost),
     ):
-        crossed = field == "at" and len(hierarchies) > 1
+        before: list[frozenset[str]] = []
         for position, value in enumerate(names):
-            before = names[:position]
             spot = f"{context.spot(f'{field}[{position}]')} = {value!r}"
-            parts = {*value.split(CROSSED)} if crossed else {value}
-            if any(parts == ({*name.split(CROSSED)} if crossed else {name}) for name in before):
+            own = frozenset(value.split(mark) if mark else [value])
+            if own in before:
                 yield f"{spot}: is listed twice"
             elif value not in known and value not in failures:
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
@@ -252,9 +258,16 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
                     f"{spot}: the tables use the name {min(names_used)!r} for what is measured; "
                     "rename it"
                 )
-            elif crossed and len(value) > DOCUMENT_LIMITS.name_letters:
-                most = DOCUMENT_LIMITS.name_letters
+            elif mark and len(value) > (most := DOCUMENT_LIMITS.name_letters):
                 yield f"{spot}: has more than {most} characters, and files are named after it"
+            before.append(own)
+    yield from _finest_problems(context, hierarchies, levels)
+
+
+def _finest_problems(
+    context: QueryContext, hierarchies: Sequence[Hierarchy], levels: Sequence[str]
+) -> Iterator[str]:
+    part = context.part
     if not part.at or not {*part.at} <= {*levels}:
         return
     if not any(all(is_above(hierarchies, up, low) for up in part.at) for low in part.at):
@@ -276,7 +289,7 @@ def _detail_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) ->
     spot, levels = context.spot("detail"), part.detail
     if part.measure != "count":
         yield f"{context.given('measure')}: must be 'count' for a query with detail"
-    if any(column.discover for column in context.columns.values() if column.name in part.by):
+    if context.discovers:
         yield f"{spot}: is for groups of listed keys; list the keys of 'by', or leave detail out"
     if part.public:
         yield f"{context.given('public')}: a table with detail is measured; leave it out"
@@ -291,11 +304,11 @@ def _detail_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) ->
     most, different = 16, len({frozenset(one) for one in levels})  # levels of detail of a query
     if not 2 <= len(levels) <= most or different < len(levels):
         yield f"{spot}: must list 2 to {most} different levels, such as [[], ['sex']]"
-    if len({detail_label(one) for one in levels}) < different:
+    if len({*map(detail_label, levels)}) < different:
         yield f"{spot}: two levels would have one name in the table; rename a column"
     yield from _detail_columns(context, hierarchies)
     needed, given = max(len(levels) - 1, 1), part.thresholds or ()
-    if len(given) != needed or any(a >= b for a, b in pairwise(given)):
+    if len(given) != needed or sorted({*given}) != [*given]:
         what = f"{context.spot('thresholds')} = {list(given)}"
         yield f"{what}: must list {many(needed, 'rising whole number')}, one fewer than detail"
     if part.first_share is not None and part.first_share >= 1:
@@ -415,14 +428,15 @@ def _resolve_query(
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
     columns = [context.columns[name] for name in dict.fromkeys((part.column, part.over)) if name]
-    single = (part.rows_per_group == 1 and len(measured) == 1) or (
-        context.document.rows_of(part) == 1
-    )
+    bins: tuple[int, ...] | range | None = numbers.get("edges")
+    if context.inverse_sensitivity and ends:
+        ends, bins = None, range(ends[0], ends[1] + 2)
+    single = (part.rows_per_group, len(measured)) == (1, 1) or context.document.rows_of(part) == 1
     return measure(
         name=part.name,
         title=part.title,
         column=part.column,
-        clip=None if context.inverse_sensitivity else ends,
+        clip=ends,
         by=_by(part),
         at=part.at,
         share=part.share or Fraction(0),
@@ -430,9 +444,7 @@ def _resolve_query(
         public=tuple((level, public[level]) for level in names if level in public),
         groups=part.groups,
         rows_per_group=part.rows_per_group,
-        bins=range(ends[0], ends[1] + 2)
-        if context.inverse_sensitivity and ends
-        else numbers.get("edges"),
+        bins=bins,
         quantiles=part.quantiles or ((measure.quantile,) if measure.quantile else ()),
         delta=part.delta,
         weight=_weights(part, measured),
@@ -447,15 +459,15 @@ def _resolve_query(
         search=search,
         optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
         complete=part.complete,
-        detail=None
-        if part.detail is None
-        else Detail(
-            first=first_table(part.name),
-            share=part.first_share or Fraction(1, 10),
-            levels=part.detail,
-            thresholds=part.thresholds or (),
-        ),
+        detail=_detail(part),
     )
+
+
+def _detail(part: QueryPart) -> Detail | None:
+    if part.detail is None:
+        return None
+    share, thresholds = part.first_share or Fraction(1, 10), part.thresholds or ()
+    return Detail(first_table(part.name), share, part.detail, thresholds)
 
 
 def _weights(part: QueryPart, measured: Iterable[str]) -> tuple[tuple[str, Fraction], ...]:

@@ -317,22 +317,11 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
     stays = _levels_in(plan, within)
     hierarchies = plan.hierarchies
     staying = {one.name: {*stays} & {*one.levels} for one in hierarchies}
-    places: dict[str, list[int]] = {}
-    for name in attributes:
-        if name in named:
-            continue
-        one = next((one for one in hierarchies if name in one.levels), None)
-        if one is not None:
-            places.setdefault(one.name, []).append(one.depth(name))
-        elif name in staying:
-            one = next(one for one in hierarchies if one.name == name)
-            lowest = staying[name] or (stays and len(hierarchies) == 1)
-            places.setdefault(name, []).append(len(one.levels) - 1 if lowest else 0)
-        else:
-            raise ValueError(
-                f"attribute {name!r}: the plan has no such column or level; "
-                f"{suggest(name, _known(plan))}"
-            )
+    places: dict[str, int] = {}
+    for name in dict.fromkeys(attributes):
+        if name not in named:
+            one, depth = _place_of(plan, name, stays)
+            places[one.name] = min(depth, places.get(one.name, depth))
     changing = [one for one in hierarchies if one.name in places]
     levels = [level for one in changing or hierarchies for level in one.levels]
     if stays and not changing:
@@ -344,11 +333,26 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
             f"within = {within!r}: must be levels of hierarchies whose places change, {levels}, "
             f"such as '{levels[0]}{CROSSED}{changing[1].levels[0]}'"
         )
-    below: dict[str, int] = {}
-    for one in changing:
-        own = staying[one.name] if len(changing) > 1 else stays
-        below[one.name] = _fixed_depth(one, min(places[one.name]), own)
+    below = {
+        one.name: _fixed_depth(
+            one, places[one.name], staying[one.name] if len(changing) > 1 else stays
+        )
+        for one in changing
+    }
     return _widen_change(plan, set(named), below)
+
+
+def _place_of(plan: PlanModel, name: str, stays: Collection[str]) -> tuple[Hierarchy, int]:
+    """Return the hierarchy of a level, or of this name, and the depth from which places change."""
+    for one in plan.hierarchies:
+        if name in one.levels:
+            return one, one.depth(name)
+        if name == one.name:
+            own = one.levels if len(plan.hierarchies) > 1 else stays
+            return one, 0 if {*stays}.isdisjoint(own) else len(one.levels) - 1
+    raise ValueError(
+        f"attribute {name!r}: the plan has no such column or level; {suggest(name, _known(plan))}"
+    )
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:

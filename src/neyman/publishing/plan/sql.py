@@ -21,7 +21,7 @@ from neyman.publishing.plan.hierarchy import ALL, CROSSED
 from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, is_reserved, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
-from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
+from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Node, Type
 from neyman.publishing.plan.sections import Section, listed
 from neyman.publishing.plan.sql_expression import (
     PERIOD,
@@ -142,12 +142,7 @@ def _parse(source: SqlText) -> exp.Select:
     except UnicodeEncodeError:
         raise PlanError("the SQL has half of a surrogate pair, which is not text") from None
     except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        reason = re.sub(r" (but got|for|missing) .*", "", str(first.get("description")))
-        shown = str(first.get("highlight"))[:60]
-        column = max(1, int(first.get("col") or 1) - len(shown) + 1)
-        place = f"line {first.get('line') or 1}, column {column}, {shown!r}"
-        raise PlanError(f"{place}: is not a SQL statement ({reason})") from None
+        raise PlanError(_no_statement(error)) from None
     except SqlglotError:
         raise PlanError("the SQL has a quote or a comment that does not end") from None
     except (ValueError, TypeError, AttributeError, LookupError):
@@ -162,6 +157,15 @@ def _parse(source: SqlText) -> exp.Select:
     if tree is None or not isinstance(tree, exp.Select):
         raise source.refuse(tree or exp.Null())
     return tree
+
+
+def _no_statement(error: ParseError) -> str:
+    first = error.errors[0] if error.errors else {}
+    reason = re.sub(r" (but got|for|missing) .*", "", str(first.get("description")))
+    shown = str(first.get("highlight"))[:60]
+    column = max(1, int(first.get("col") or 1) - len(shown) + 1)
+    place = f"line {first.get('line') or 1}, column {column}, {shown!r}"
+    return f"{place}: is not a SQL statement ({reason})"
 
 
 class _Translator:
@@ -438,30 +442,28 @@ class _Translator:
             piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
-        name, ends = _name(piece), cast("object", [])
+        name = _name(piece)
         column, derived = self.document.columns.get(name), self.document.derive.get(name)
-        summed = column is not None and (column.integer or column.decimals is not None)
-        unknown = None if column is None else column.unknown
-        if summed and unknown not in (None, "drop"):
+        declared = column is not None and (column.integer or column.decimals is not None)
+        if column is not None and declared and column.unknown not in (None, "drop"):
             self.notes.append(f"A missing {name} counts as a number that the plan declares.")
-        for label in (name, alias):  # the alias wins
-            if label in self.clips:
-                ends = listed(self.clips[label])
-        if derived is not None and derived.range is not None:
-            ends, summed = ends or [plain_number(end) for end in derived.range], True
-        low, high = piece.node.low, piece.node.high
+        ends = listed(self.clips.get(alias, self.clips.get(name, [])))
+        ranged = None if derived is None else derived.range
+        summed = declared or ranged is not None
         lacking = self._clipless(tree)
-        if not ends and not lacking and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
-            ends = [plain_number(Fraction(end, 10**piece.node.scale)) for end in (low, high)]
+        ends = ends or [*map(plain_number, ranged or ())]
+        if not ends and not lacking:
+            ends = _proved_range(piece.node)
         if not ends:
             how = _how_to_clip(lacking or [name or alias or "ALIAS"])
             raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
         pair = cast("list[object]", ends) if isinstance(ends, list) else []
-        if not summed and len(pair) < 2:
+        if summed:
+            return {"column": name, "clip": ends}
+        if len(pair) < 2:
             reason = "is not a column to sum, and a derived one has a clip of two numbers"
             raise self.source.refuse(tree, f"{reason}; declare a column to sum")
-        if not summed:
-            name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
+        name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
         return {"column": name, "clip": ends}
 
     def _columns_added(self, tree: exp.Expr) -> list[str]:
@@ -503,6 +505,13 @@ class _Translator:
             clips[name] = str(plain_number(low)), str(plain_number(high))
         lacking = self._clipless(tree)
         return clips, _how_to_clip(lacking) if lacking else ""
+
+
+def _proved_range(node: Node) -> list[object]:
+    """Return the range of an expression of clipped columns; none if it is as wide as a column's."""
+    if not -COLUMN_LIMIT < node.low < node.high < COLUMN_LIMIT:
+        return []
+    return [plain_number(Fraction(end, 10**node.scale)) for end in (node.low, node.high)]
 
 
 def _how_to_clip(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neyman.publishing.plan.derived import Rows
+from neyman.publishing.plan.derived import Derived, Rows
 from neyman.publishing.plan.hierarchy import Hierarchy, parts_of
 from neyman.publishing.plan.plan_fields import PlanDocument, TablePart, show, suggest
 from neyman.publishing.plan.query import Duplicates, Query
@@ -120,17 +120,16 @@ def read_by_queries(
     """Return the derived columns and filters that these queries need, ``where`` included."""
     queries = tuple(queries)
     texts = {query.where for query in queries} | {where}
-    used = {name for query in queries for name in (*query.by, *query.columns)}
-    used = used.union(*(rows.read_by(text) for text in texts))
-    levels = {level for query in queries for level in query.at}
-    read = {one.levels for level in levels for one, _ in parts_of(hierarchies, level)}
-    used |= {name for names in read for name in names} & rows.names
-    needed: set[str] = set()
+    used = set[str]().union(*map(rows.read_by, texts))
+    for query in queries:
+        used |= {*query.by, *query.columns}
+        for level in query.at:
+            used.update(*(one.levels for one, _ in parts_of(hierarchies, level)))
+    own: list[Derived] = []
     for one in reversed(rows.derived):  # each column comes after its sources
         if one.name in used:
-            needed.add(one.name)
+            own.insert(0, one)
             used |= one.sources
-    own = [one for one in rows.derived if one.name in needed]
     filters = [(text, node) for text, node in rows.filters if text in texts]
     sources = {name for text, _ in filters for name in rows.read_by(text)}
     sources = sources.union(*(one.sources for one in own))

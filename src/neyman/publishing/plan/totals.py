@@ -226,13 +226,31 @@ def _total(
         tuple(map(key_text, keys)): index
         for index, keys in enumerate(_keys(empty, columns, hierarchy))
     }
+    values = _read_cells(rows, expected, ", ".join((*above, *names, VALUE)))
+    if sum(values) > MAX_TOTAL_ROWS:
+        raise HierarchyError(
+            f"the totals add up to more than 2^53 = {MAX_TOTAL_ROWS}; are they counts?"
+        )
+    return Total(part.by, level, names, shape, values, file)
+
+
+def _read_cells(
+    rows: Iterable[Sequence[str | int | bool]], expected: Mapping[tuple[str, ...], int], form: str
+) -> tuple[int, ...]:
+    """Return the total of each cell, from rows of its keys and its total. Each cell has one row.
+
+    Raise HierarchyError for a row that is none, or a cell without a row.
+
+    Args:
+        expected: the index of each cell, by its keys.
+        form: the fields of a row, for messages.
+    """
     values: dict[int, int] = {}
     for number, row in enumerate(rows, 1):
         keys, value = row[:-1], row[-1] if row else None
         spot = f"row {number} = {show(list(row))}"
         index = expected.get(tuple(map(key_text, keys)))
         if index is None:
-            form = ", ".join((*above, *names, VALUE))
             raise HierarchyError(
                 f"{spot}: its keys are none of the plan's; give {form}, with a key for each"
             )
@@ -245,12 +263,7 @@ def _total(
             f"has no total for {', '.join(map(repr, missing))}; list each of the "
             f"{len(expected)} cells, with 0 where there is no row"
         )
-    if sum(values.values()) > MAX_TOTAL_ROWS:
-        raise HierarchyError(
-            f"the totals add up to more than 2^53 = {MAX_TOTAL_ROWS}; are they counts?"
-        )
-    ordered = tuple(values[index] for index in range(len(expected)))
-    return Total(part.by, level, names, shape, ordered, file)
+    return tuple(values[index] for index in range(len(expected)))
 
 
 def _total_in(spot: str, value: object) -> int:

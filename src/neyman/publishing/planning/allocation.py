@@ -19,7 +19,7 @@ are better than the plan's by more than the accuracy of the search, the result i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
+from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import LIMITS as DOCUMENT_LIMITS
 from neyman.publishing.plan.plan_fields import suggest
@@ -225,15 +226,8 @@ def best_split(
     Raises:
         ValueError: a weight names no measured table, or a table that has a weight already.
     """
-    if plan.has_detail:
-        raise ValueError(
-            "a query with detail: how much its first counts should take depends on the thresholds, "
-            "and no shares are known to be best; choose your own"
-        )
-    tables = {name: own for name, own in entries_by_table(plan).items() if own[0].public is None}
+    tables = _measured_tables(plan)
     names = list(tables)
-    if not names:
-        raise ValueError("plan: all of its tables are declared, and none gets a share")
     given = _weights(plan, names, weights or {})
     joint = plan.consistency is not None if consistent is None else consistent
     sums = [sum((entry.share for entry in own), Fraction(0)) for own in tables.values()]
@@ -273,6 +267,18 @@ def best_split(
     equal = value(_spend_all(np.full(len(names), 1 / len(names)), cases))
     gap = max(0.0, least / lower - 1) if lower else math.inf
     return Split(parts, joint, least, value(own), equal, gap, len(cases))
+
+
+def _measured_tables(plan: Plan) -> Mapping[Name, Sequence[Entry]]:
+    if plan.has_detail:
+        raise ValueError(
+            "a query with detail: how much its first counts should take depends on the thresholds, "
+            "and no shares are known to be best; choose your own"
+        )
+    tables = {name: own for name, own in entries_by_table(plan).items() if own[0].public is None}
+    if not tables:
+        raise ValueError("plan: all of its tables are declared, and none gets a share")
+    return tables
 
 
 def _spend_all(shares: Floats, cases: Floats) -> Floats:

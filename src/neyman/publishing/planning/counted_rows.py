@@ -22,17 +22,11 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     """
     queries = [query for query in plan.queries if query.split and not query.searched]
     lost = [set(_lost(plan, query)) for query in queries]
-    dropping = [
-        query
-        for query, kinds in zip(queries, lost, strict=True)
-        if plan.unit.id is not None or kinds
-    ]
+    has_id = plan.unit.id is not None
+    dropping = [query for query, kinds in zip(queries, lost, strict=True) if has_id or kinds]
     if not dropping:
-        filtered = plan.rows.where is not None or any(query.where for query in queries)
-        which = f"Every row {'that the filter takes ' if filtered else ''}counts"
-        skipping = any(query.optional for query in queries)
-        return f"{which}{', apart from missing values' if skipping else ''}.", ""
-    uncounted = ["rows without an id"] if plan.unit.id is not None else []
+        return _every_row(plan, queries), ""
+    uncounted = ["rows without an id"] if has_id else []
     uncounted += [text for kind, (text, _) in _LOST.items() if all(kind in own for own in lost)]
     listed = [f"{' and '.join(uncounted)} are not counted"] if uncounted else []
     first = "; ".join([*_bound(plan, queries, rows), *listed])
@@ -44,6 +38,15 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     sentences = [first, *in_some, *_further(plan, queries)]
     which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
     return which, _effect(dropping)
+
+
+def _every_row(plan: Plan, queries: Sequence[Query]) -> str:
+    filtered = plan.rows.where is not None or any(query.where for query in queries)
+    skipping = any(query.optional for query in queries)
+    return (
+        f"Every row {'that the filter takes ' if filtered else ''}counts"
+        f"{', apart from missing values' if skipping else ''}."
+    )
 
 
 def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:

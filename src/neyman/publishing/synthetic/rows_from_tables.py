@@ -156,9 +156,7 @@ def _usable(release: Release) -> tuple[list[_MeasuredTable], dict[str, str], dic
     tables: list[tuple[str, tuple[str, ...], Any, Any, Any]] = []
     for query, level in ((one, level) for one in plan.queries for level in one.levels):
         name = f"{query.name}.{level}"
-        reason = _reason(plan, query)
-        if reason is None and len(plan.parts(level)) > 1:
-            reason = "it is by places of two hierarchies"  # most pairs of their levels cannot be
+        reason = _reason(plan, query, level)
         if reason is not None:
             unused[name] = reason
             continue
@@ -177,19 +175,16 @@ def _usable(release: Release) -> tuple[list[_MeasuredTable], dict[str, str], dic
             unused[name] = f"its columns have {math.prod(shape)} combinations; most {LIMITS.cells}"
             continue
         cells = np.zeros(shape)
-        places = [
-            [keys[column].index(key) for key in own]
-            for column, own in zip(columns, texts, strict=True)
-        ]
-        cells[tuple(np.array(place, dtype=np.int64) for place in places)] = values
+        places = (map(keys[name].index, own) for name, own in zip(columns, texts, strict=True))
+        cells[tuple(np.array([*place], dtype=np.int64) for place in places)] = values
         # The standard error, in rows, for fitting a table without noise.
         measured.append(_MeasuredTable(name, columns, cells, max(error, 0.01)))
     present = {column for one in measured for column in one.columns}
     return measured, unused, {name: own for name, own in keys.items() if name in present}
 
 
-def _reason(plan: Plan, query: Query) -> str | None:
-    """Return why a query's tables cannot be used, or None if they can."""
+def _reason(plan: Plan, query: Query, level: str) -> str | None:
+    """Return why a table cannot be used, or None if it can."""
     if query.table not in (None, plan.table):
         return f"it counts rows of another private table ({query.table})"
     if query.measure != "count":
@@ -202,6 +197,8 @@ def _reason(plan: Plan, query: Query) -> str | None:
         return "it counts a part of the rows (where)"
     if not query.by and not query.at:
         return "it has no keys"
+    if len(plan.parts(level)) > 1:  # most pairs of their levels cannot be used
+        return "it is by places of two hierarchies"
     return None
 
 
