@@ -28,7 +28,7 @@ __all__ = ["TIERS", "Durations", "Recorder", "Tier", "cpu_seconds", "group_of", 
 
 Tier = Literal["fast", "test", "ci", "night"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-LARGEST_SECONDS: dict[Tier, float] = {"fast": 0.03, "test": 0.12, "ci": 1.5, "night": float("inf")}
+LARGEST_SECONDS: dict[Tier, float] = {"fast": 0.03, "test": 0.12, "ci": 0.5, "night": float("inf")}
 """The CPU time of a case up to which it belongs to a tier, and to each larger one."""
 FILE = Path(__file__).with_name("durations.json")
 

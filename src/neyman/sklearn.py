@@ -78,8 +78,6 @@ class Limits:
 
     alpha: float = 1e15
     penalty_weight: float = 1e100  # largest penalty in units of the moments: its square is a float
-    # Share of a column's squared half range. A smaller variance is not used as a scale.
-    least_variance_share: float = 1e-12
 
 
 LIMITS = Limits()
@@ -511,16 +509,18 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         estimate = mean_of_array(powers, False, radius, cast(Budget, self.budget), paid)
         self._record_fit(estimate)
         parts = np.asarray(estimate.value).reshape(3, -1)
-        share = np.clip(parts[0] + 0.5, LIMITS.least_variance_share, 1.0)
+        # Share of a column's squared half range. A smaller variance is not used as a scale.
+        least_variance_share = 1e-12
+        share = np.clip(parts[0] + 0.5, least_variance_share, 1.0)
         first, second = parts[1] / share, parts[2] / share + 0.5
         variance = second - first**2
         self.mean_ = np.clip(first, -1, 1) * half + center
         self.var_ = np.clip(variance, 0.0, 1.0) * half**2
-        usable = variance > LIMITS.least_variance_share
+        usable = variance > least_variance_share
         self.scale_ = np.where(usable, np.sqrt(np.where(usable, self.var_, 1.0)), 1.0)
         # Two intervals for a quotient: each misses with half the chance.
         low, high = (np.asarray(e).reshape(3, -1) for e in estimate.interval(1 - miss / 2))
-        counts = np.clip(np.stack([low[0], high[0]]) + 0.5, LIMITS.least_variance_share, 1.0)
+        counts = np.clip(np.stack([low[0], high[0]]) + 0.5, least_variance_share, 1.0)
         ends = np.stack([end / count for end in (low[1], high[1]) for count in counts])
         self.interval_ = (
             np.clip(ends.min(axis=0), -1, 1) * half + center,

@@ -22,8 +22,6 @@ class Limits:
 
     largest_ratio: float = 1e15
     relative_width: float = 2e-10  # relative gap between the result and a refused parameter
-    far_excess: float = 1e3  # the search clips an excess to this
-    first_log_step: float = 1e-3  # step of the parameter's logarithm
 
 
 LIMITS = Limits()
@@ -219,7 +217,8 @@ def _search_parameter(
 
 
 def _clip(excess: float) -> float:
-    return min(max(excess, -LIMITS.far_excess), LIMITS.far_excess)
+    far_excess = 1e3  # the search clips an excess to this
+    return min(max(excess, -far_excess), far_excess)
 
 
 def _longer(step: float, tries: int) -> float:
@@ -242,7 +241,8 @@ def _by_other_levels(
     def excess(t: float) -> float:
         return _clip(budget.excess_elsewhere(curve(t)))
 
-    low, high, step = refused, refused + LIMITS.first_log_step, LIMITS.first_log_step
+    first_log_step = 1e-3  # step of the parameter's logarithm
+    low, high, step = refused, refused + first_log_step, first_log_step
     if excess(low) <= 0:
         return low
     while excess(high) > 0:

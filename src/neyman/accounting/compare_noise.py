@@ -36,7 +36,6 @@ class Limits:
     summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's distribution is summed
     summed_deviations: int = 14  # standard deviations in a sum
     digits: int = 5
-    tail_pieces: int = 4096  # pieces of a tail's integral
 
 
 LIMITS = Limits()
@@ -304,9 +303,10 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     law, scale = noise.law, float(noise.sensitivity)
     # Log of the tail at which the integral ends.
     end = max(float(law.place(np.array([-35.0]))[1][0]), 2.0)
-    x = np.linspace(0.0, end, 2 * LIMITS.tail_pieces + 1)
+    tail_pieces = 4096  # pieces of a tail's integral
+    x = np.linspace(0.0, end, 2 * tail_pieces + 1)
     low, high = (np.exp(v) for v in law.log_tail(x))
-    width = 2 * end / LIMITS.tail_pieces * scale
+    width = 2 * end / tail_pieces * scale
     # same: -1] -> -2]: Safe: the tail falls, so a ratio with an earlier place is larger, and so is
     # the rest in the upper end of the mean.
     ratio = float(high[-1]) / max(float(np.exp(law.log_tail(np.array([end - 1]))[0][0])), 1e-300)

@@ -29,8 +29,6 @@ from neyman.numerics import check
 class Limits:
     """Limit the arguments, so that each person's budget fits into 64 bits."""
 
-    entry_size: int = 1 << 20  # absolute value of a number in a vector
-    norm_size: int = 1 << 22  # numbers per vector: the sum of their squares is at most 2^62
     people: int = 10**8  # 8 bytes each
     sigma: int = (1 << 53) - 1  # largest sigma that neyman.noise draws
 
@@ -155,10 +153,9 @@ class PersonalFilter:
                 "because the number of records may be secret"
             )
         width = rows.shape[1]
-        if not 1 <= width <= LIMITS.norm_size:
-            raise ValueError(
-                f"vectors has {width} numbers per row and must have 1 to {LIMITS.norm_size}"
-            )
+        norm_size = 1 << 22  # numbers per vector: the sum of their squares is at most 2^62
+        if not 1 <= width <= norm_size:
+            raise ValueError(f"vectors has {width} numbers per row and must have 1 to {norm_size}")
         return self._secret.pay(rows, lambda: discrete_gaussian(self.sigma**2, width, randomness))
 
     def tradeoff(self) -> Tradeoff:
@@ -202,6 +199,8 @@ class _Used:
                     "made the filter, and send it the vectors"
                 )
 
+        entry_size = 1 << 20  # absolute value of a number in a vector
+
         def pay(rows: NDArray[Any], noise: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
             """Charge everyone who can pay, and return ``noise()`` plus the sum of their rows."""
             nonlocal used
@@ -210,7 +209,7 @@ class _Used:
                 result = noise()
                 own = rows.copy()  # the caller may write to the original meanwhile
                 # A number out of range never pays: an error would depend on private data.
-                fits = np.all((own <= LIMITS.entry_size) & (own >= -LIMITS.entry_size), axis=1)
+                fits = np.all((own <= entry_size) & (own >= -entry_size), axis=1)
                 numbers = own.astype(np.int64, copy=False)
                 numbers *= fits[:, None]
                 cost = np.einsum("ij,ij->i", numbers, numbers)

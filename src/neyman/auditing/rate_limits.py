@@ -25,7 +25,6 @@ class Limits:
     """Limit the computation of binomial tails."""
 
     least_tail: float = 1e-300  # a smaller tail counts as this
-    float_share: float = 1e-5  # relative room for float errors, which are below 1e-7
 
 
 LIMITS = Limits()
@@ -159,13 +158,14 @@ def _equal_chance(trials: int, chance: float) -> float:
 
     They hold with probability at least 1 - ``chance``.
     """
-    target = chance * (1 - LIMITS.float_share)
+    float_share = 1e-5  # relative room for float errors, which are below 1e-7
+    target = chance * (1 - float_share)
     each = target / (2 + 2 * math.log(trials))
     for _ in range(8):
         ratio = target / _chance_of_any(trials, each)
-        if 0 <= ratio - 1 < LIMITS.float_share:
+        if 0 <= ratio - 1 < float_share:
             return each
-        each *= ratio * (1 - LIMITS.float_share / 4)
+        each *= ratio * (1 - float_share / 4)
     while _chance_of_any(trials, each) > target:
         each *= 0.99
     return each

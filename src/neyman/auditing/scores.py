@@ -24,7 +24,6 @@ from neyman.numerics.rounding import below
 class Limits:
     """Limit the scores, and hold the tolerances of their statistics."""
 
-    largest_score: float = 1e100  # squares do not overflow
     sum_error: float = 1e-9  # rounding of a distribution that sums to 1
 
 
@@ -250,12 +249,13 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         )
     if not np.isfinite(shadow).all():
         raise ValueError("shadows has a score that is not finite")
+    largest_score = 1e100  # squares do not overflow
     for name, numbers in (("scores", observed), ("shadows", shadow)):
         largest = float(np.max(np.abs(numbers), initial=0.0))
-        if largest > LIMITS.largest_score:
+        if largest > largest_score:
             raise ValueError(
                 f"{name} has a score of size {largest:g}, and must be from "
-                f"{-LIMITS.largest_score:g} to {LIMITS.largest_score:g}; scale scores and shadows "
+                f"{-largest_score:g} to {largest_score:g}; scale scores and shadows "
                 "alike"
             )
     terms: list[Array] = []

@@ -38,7 +38,6 @@ from neyman.numerics.whitening import Matrix, whitened_norm
 class Limits:
     """Limit the shift between neighbors: for `DiscreteLaplace`, and per entry of a shift vector."""
 
-    listed_shift: int = 100_000
     move: int = 10**12
 
 
@@ -278,10 +277,10 @@ class DiscreteLaplace(Mechanism):
     def __init__(self, scale: float | Fraction | str, sensitivity: int = 1) -> None:
         self._keep(scale=scale, sensitivity=sensitivity)
         _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
-        if self.sensitivity > LIMITS.listed_shift:
+        listed_shift = 100_000
+        if self.sensitivity > listed_shift:
             raise ValueError(
-                f"sensitivity = {sensitivity} must be at most {LIMITS.listed_shift}: "
-                "count in larger units"
+                f"sensitivity = {sensitivity} must be at most {listed_shift}: count in larger units"
             )
 
     def losses(self) -> tuple[Composition, ...]:

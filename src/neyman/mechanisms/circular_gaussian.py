@@ -19,8 +19,6 @@ class Limits:
     """Limit the number of points, sigma over points, and sensitivity over sigma."""
 
     points: int = 2**41
-    sigma_circles: int = 10  # above, a draw would be repeated more than 25 times on average
-    shift_sigmas: int = 60  # of the sensitivity: above, the noise hides nothing
 
 
 LIMITS = Limits()
@@ -73,15 +71,17 @@ class CircularGaussian(Mechanism):
                 f"sensitivity = {self.sensitivity} must be at most {self._farthest}: no two of "
                 f"{self.points} points are farther apart"
             )
-        if self.sigma > LIMITS.sigma_circles * self.points:
+        sigma_circles = 10  # above, a draw would be repeated more than 25 times on average
+        if self.sigma > sigma_circles * self.points:
             raise ValueError(
-                f"sigma = {float(self.sigma):g} must be at most {LIMITS.sigma_circles} times the "
+                f"sigma = {float(self.sigma):g} must be at most {sigma_circles} times the "
                 f"{self.points} points: a draw repeats until it falls within one turn"
             )
-        if self.sensitivity > LIMITS.shift_sigmas * self.sigma:
+        shift_sigmas = 60  # of the sensitivity: above, the noise hides nothing
+        if self.sensitivity > shift_sigmas * self.sigma:
             raise ValueError(
-                f"sensitivity = {self.sensitivity} must be at most {LIMITS.shift_sigmas} sigma = "
-                f"{float(LIMITS.shift_sigmas * self.sigma):g}: such noise hides nothing; add more"
+                f"sensitivity = {self.sensitivity} must be at most {shift_sigmas} sigma = "
+                f"{float(shift_sigmas * self.sigma):g}: such noise hides nothing; add more"
             )
 
     @property

@@ -36,7 +36,6 @@ class Limits:
     # 1 - c and 1 - c^t each lose 20 digits (see `NEAR_ONE`), and the cyclic scheme squares one.
     computed_digits: int = 120
     least_gap: float = 1e-140  # of the first factor: a smaller gap would underflow
-    splits: int = 400  # number of points at which the stochastic scheme is tentatively split
 
 
 LIMITS = Limits()
@@ -355,9 +354,10 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
     def _cuts(self) -> list[int]:
         """Return the values of v + 1 to try (see the class). The value ``steps`` means no split."""
         t = self.steps
-        if t <= LIMITS.splits:
+        splits = 400  # number of points at which the stochastic scheme is tentatively split
+        if t <= splits:
             return list(range(1, t + 1))
-        spread = {round(t ** (i / LIMITS.splits)) for i in range(LIMITS.splits + 1)}
+        spread = {round(t ** (i / splits)) for i in range(splits + 1)}
         return sorted(spread | {t})
 
     def _gap(self, last: int) -> float:

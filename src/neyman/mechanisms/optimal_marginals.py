@@ -55,7 +55,6 @@ class Limits:
     steps: int = 20_000
     rounds: int = 200
     precision_digits: int = 10  # significant digits of a precision
-    weight_ratio: float = 1e24  # largest ratio of weights: above, noise overflows 64-bit integers
 
 
 LIMITS = Limits()
@@ -253,8 +252,9 @@ def _weights_of(
         weights[of] = check.positive(f"workload[{of}]", weight)
     if not any(weights):
         raise ValueError("workload must have a marginal with an attribute")
-    if max(weights.values()) / LIMITS.weight_ratio > min(weights.values()):
-        raise ValueError(f"workload: weights must be within a factor of {LIMITS.weight_ratio:g}")
+    weight_ratio = 1e24  # largest ratio of weights: above, noise overflows 64-bit integers
+    if max(weights.values()) / weight_ratio > min(weights.values()):
+        raise ValueError(f"workload: weights must be within a factor of {weight_ratio:g}")
     if sum(2 ** len(of) for of in weights) > 8 * MARGINALS_LIMITS.parts:
         raise ValueError(
             f"workload has more than {8 * MARGINALS_LIMITS.parts} parts in all; take fewer "

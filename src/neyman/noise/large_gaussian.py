@@ -39,10 +39,7 @@ CELLS = 1 << LEAD_BITS - 1
 class Limits:
     """Hold the width of strips, the precision of places, and the numbers of draws per batch."""
 
-    count_parts: int = 1024  # C is a multiple of 1/1024
     batch_draws: int = 1 << 14  # draws per batch
-    # Draws per block. The undecided draws of a block are decided together.
-    block_draws: int = 1 << 20
     tables: int = 16
 
 
@@ -88,14 +85,16 @@ class Strips:
             exponential(self._exponent(h << self.width), precision) for h in range(self.number + 1)
         ]
 
+        count_parts = 1024  # C is a multiple of 1/1024
+
         # The largest C for which every strip gets the cells it needs, and the tail at least one.
         def cells(most: int) -> list[int]:
-            return [_up(most * top, LIMITS.count_parts << precision) for _, top in heights[:-1]]
+            return [_up(most * top, count_parts << precision) for _, top in heights[:-1]]
 
-        low = bisect_integers(lambda most: sum(cells(most)) < CELLS, 0, LIMITS.count_parts * CELLS)
+        low = bisect_integers(lambda most: sum(cells(most)) < CELLS, 0, count_parts * CELLS)
         needed = cells(low)
         self.counts = (*needed, CELLS - sum(needed))
-        self.most = Fraction(low, LIMITS.count_parts)
+        self.most = Fraction(low, count_parts)
         # The tail proposal has ratio r, and requires C w(T) <= 2^b n (1 - r).
         if self.tail_most > FIXED_POINT_ONE:
             # Guards against our own search for strips.
@@ -103,7 +102,7 @@ class Strips:
         sure: list[int] = []
         starts: list[int] = []
         for h, count in enumerate(needed):
-            scale = LIMITS.count_parts * count << precision
+            scale = count_parts * count << precision
             sure.append(min((low * heights[h + 1][0] << LEAD_BITS) // scale, (1 << LEAD_BITS) - 1))
             starts.append(min(low * heights[h][0] * FIXED_POINT_ONE // scale, FIXED_POINT_ONE - 1))
         packed = np.array([h << LEAD_BITS | s for h, s in enumerate([*sure, 0])], np.uint32)
@@ -140,8 +139,10 @@ class Strips:
 
     def fill(self, out: Lanes, bits: Bits) -> None:
         """Write independent draws to all of ``out``, a one-dimensional int64 array."""
-        for start in range(0, out.size, LIMITS.block_draws):
-            self._block(out[start : start + LIMITS.block_draws], bits)
+        # Draws per block. The undecided draws of a block are decided together.
+        block_draws = 1 << 20
+        for start in range(0, out.size, block_draws):
+            self._block(out[start : start + block_draws], bits)
 
     def _block(self, out: Lanes, bits: Bits) -> None:
         """Fill ``out``: decide most draws by 16 bits, and the others together by more bits."""

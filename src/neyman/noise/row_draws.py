@@ -7,7 +7,6 @@ and integers are drawn by rejection, without floating-point arithmetic.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -15,17 +14,6 @@ from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
 from neyman.noise.rejection import below, uniform
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Hold the number of first bits of a coin, and the number of coins per batch."""
-
-    batch_coins: int = 1 << 20  # coins per batch
-
-
-LIMITS = Limits()
-
 
 Lanes = NDArray[np.int64]
 
@@ -41,8 +29,9 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
     first = math.floor(scaled)
     rest = scaled - first
     parts: list[Lanes] = []
-    for start in range(0, rows, LIMITS.batch_coins):
-        size = min(LIMITS.batch_coins, rows - start)
+    batch_coins = 1 << 20  # coins per batch
+    for start in range(0, rows, batch_coins):
+        size = min(batch_coins, rows - start)
         lanes = bits.words(-(-size // 4)).view(np.uint16)[:size]
         heads = lanes < first
         for i in np.flatnonzero(lanes == first) if rest else ():

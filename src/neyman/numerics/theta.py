@@ -27,11 +27,10 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the terms of a sum and the size of a block."""
+    """Limits on the terms of a sum."""
 
     drop_efolds: float = 50.0
     narrow_sigma_squared: float = 0.5  # for a smaller sigma^2, the sum over x is shorter
-    block_numbers: int = 1 << 18
 
 
 LIMITS = Limits()
@@ -39,10 +38,11 @@ LIMITS = Limits()
 
 def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
     """Return K(z) for each real or complex z, shape (n,)."""
+    block_numbers = 1 << 18
     if sigma_squared < LIMITS.narrow_sigma_squared:
         logs = [
-            _over_places(sigma_squared, shift, z[k : k + LIMITS.block_numbers // 64])
-            for k in range(0, len(z), LIMITS.block_numbers // 64)
+            _over_places(sigma_squared, shift, z[k : k + block_numbers // 64])
+            for k in range(0, len(z), block_numbers // 64)
         ]
         return np.concatenate(logs)
     c, u = np.real(z), np.imag(z)

@@ -32,8 +32,6 @@ Reader = Callable[[Any, Neighboring], Mechanism]
 class Limits:
     """Hold the error of binomial tails, and the least tail with a lower bound."""
 
-    # Assumed relative error of binomial tails, which are computed to 1e-12.
-    tail_error: float = 1e-9
     least_tail: float = 1e-290  # below it, a tail only has an upper bound
 
 
@@ -301,7 +299,8 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
     mass = float(betainc(k, n - k + 1, rate))
     if not mass > LIMITS.least_tail:
         return 0.0, 1.0 if math.isnan(mass) else 2 * LIMITS.least_tail
-    return mass * (1 - LIMITS.tail_error), min(mass * (1 + LIMITS.tail_error), 1.0)
+    tail_error = 1e-9  # Assumed relative error of binomial tails, which are computed to 1e-12.
+    return mass * (1 - tail_error), min(mass * (1 + tail_error), 1.0)
 
 
 def _tree(event: Any, neighboring: Neighboring) -> Mechanism:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -38,17 +37,6 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limit the sensitivity, and the sum in units of the noise's grid."""
-
-    sensitivity_units: int = 1 << 30  # largest number of units in a sensitivity
-    sum_units: float = 2.0**52  # of a sum: a float holds whole numbers up to here
-
-
-LIMITS = Limits()
 
 
 class NeymanAccountantConfig(PldAccountantConfig):
@@ -112,9 +100,12 @@ def exact_gaussian_privatizer(
     # Its unit is a normal float.
     moved = Fraction(check.between("sensitivity", sensitivity, 1e-290, sys.float_info.max))
     least = check.integer("grid", grid, 1)
-    if least > LIMITS.sensitivity_units:
-        raise ValueError(f"grid = {grid} must be at most {LIMITS.sensitivity_units}")
+    sensitivity_units = 1 << 30  # largest number of units in a sensitivity
+    if least > sensitivity_units:
+        raise ValueError(f"grid = {grid} must be at most {sensitivity_units}")
     unit = math.ldexp(1.0, math.floor(math.log2(moved / least)))
+
+    sum_units = 2.0**52  # of a sum: a float holds whole numbers up to here
 
     def add(variance: Fraction, total: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the noisy sum. The sum affects it only through a whole number of units.
@@ -123,7 +114,7 @@ def exact_gaussian_privatizer(
         """
         finite = np.nan_to_num(np.asarray(total, np.float64), posinf=0.0, neginf=0.0)
         with np.errstate(over="ignore"):  # the clip handles overflow
-            clipped = np.clip(finite / unit, -LIMITS.sum_units, LIMITS.sum_units)
+            clipped = np.clip(finite / unit, -sum_units, sum_units)
         units = np.rint(clipped).astype(np.int64)
         units += rounded_gaussian(variance, units.size, SecureBits())
         return (units * unit).astype(total.dtype)

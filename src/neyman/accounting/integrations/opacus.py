@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
@@ -80,16 +79,6 @@ REASONS = {
 UNPROVEN = "Neyman has no proof for it"
 
 BITS = {torch.float32: 24, torch.float64: 53}  # bits of a uniform number of torch
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Hold the tolerances for Opacus's floating-point numbers, and the least size of a seed."""
-
-    relative_error: float = 1e-12
-
-
-LIMITS = Limits()
 
 
 D = TypeVar("D", bound="OpacusDraws")
@@ -447,12 +436,13 @@ def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
 
 def _refuse_rates(loader: Any, accounted: float, sample_rate: float | Fraction) -> None:
     sampler = loader.batch_sampler
-    if not math.isclose(accounted, float(sample_rate), rel_tol=LIMITS.relative_error):
+    relative_error = 1e-12
+    if not math.isclose(accounted, float(sample_rate), rel_tol=relative_error):
         raise ValueError(
             f"sample_rate = {sample_rate}, and the optimizer's hook accounts {accounted}. Give the "
             "rate that is accounted, which is 1 / len(loader)"
         )
-    if not 0 < sampler.sample_rate <= accounted * (1 + LIMITS.relative_error):
+    if not 0 < sampler.sample_rate <= accounted * (1 + relative_error):
         raise ValueError(
             f"loader.batch_sampler.sample_rate = {sampler.sample_rate}, and sample_rate = "
             f"{sample_rate} is accounted; account for the rate that is drawn"

@@ -8,7 +8,6 @@ is below it. ``rho`` and ``epsilon`` are at least 0, ``order`` is above 1, and `
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from neyman.curves.losses.finite import exact_log
@@ -20,16 +19,6 @@ from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, below
 
 Number = float | Fraction | str
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limit the Renyi orders in which the best order is searched for."""
-
-    order_gap: Fraction = Fraction(1, 10**150)
-
-
-LIMITS = Limits()
 
 
 def bun_steinke(rho: Number, delta: Number) -> Bound:
@@ -191,10 +180,9 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
 
 def _order(order: Number) -> Fraction:
     exact = check.exact("order", order)
-    if exact - 1 < LIMITS.order_gap:
-        raise ValueError(
-            f"order = {order!r} must be above 1, by at least {float(LIMITS.order_gap):g}"
-        )
+    order_gap = Fraction(1, 10**150)
+    if exact - 1 < order_gap:
+        raise ValueError(f"order = {order!r} must be above 1, by at least {float(order_gap):g}")
     return exact
 
 

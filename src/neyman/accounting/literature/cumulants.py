@@ -23,9 +23,6 @@ class Limits:
     """Limit the computation of cumulants from a circle in the complex plane."""
 
     cumulants: int = 5
-    circle_points: int = 32
-    largest_k: float = 3.0  # the largest K on the outer circle, four times as wide
-    largest_deviation: float = 1e50  # of a loss; the least standard deviation is its inverse
     berry_esseen: float = 0.56  # constant of the theorem
 
 
@@ -72,7 +69,8 @@ def _moments(loss: Loss) -> _Moments:
     if variance <= 0:
         return _Moments(mean, (1.0, *[0.0] * LIMITS.cumulants), (0.0,) * (LIMITS.cumulants + 1))
 
-    if not 1 / LIMITS.largest_deviation <= math.sqrt(variance) <= LIMITS.largest_deviation:
+    largest_deviation = 1e50  # of a loss; the least standard deviation is its inverse
+    if not 1 / largest_deviation <= math.sqrt(variance) <= largest_deviation:
         raise ValueError(
             f"mechanism: {loss!r} has the standard deviation {math.sqrt(variance):.3g}, and powers "
             "of that leave the floats; ask the curve, mechanism.tradeoff(), which is certified"
@@ -82,27 +80,29 @@ def _moments(loss: Loss) -> _Moments:
         return loss.log_mgf(np.array([z]))[0] - origin - z * mean
 
     wide = 4 / math.sqrt(variance)
-    while not max(np.real(k(wide)), np.real(k(-wide))) < LIMITS.largest_k:
+    largest_k = 3.0  # the largest K on the outer circle, four times as wide
+    while not max(np.real(k(wide)), np.real(k(-wide))) < largest_k:
         wide /= 2
         if wide < 1e-300:
             # Guards against a loss without exponential moments.
             raise ValueError(f"mechanism: {loss!r} has no exponential moments")
     r = wide / 4
-    angles = (2 * np.arange(LIMITS.circle_points // 2) + 1) * math.pi / LIMITS.circle_points
+    circle_points = 32
+    angles = (2 * np.arange(circle_points // 2) + 1) * math.pi / circle_points
     circle = r * np.exp(1j * angles)
     mgf = np.exp(np.array([k(z) for z in circle]))
     most = math.exp(max(np.real(k(r)), np.real(k(-r)), 0.0))
-    alias = 2 * math.exp(LIMITS.largest_k) * (r / wide) ** LIMITS.circle_points
+    alias = 2 * math.exp(largest_k) * (r / wide) ** circle_points
     rounding = max(float(loss.mgf_rounding(np.array([z]))[0]) for z in circle)
     # Two sums and a product: 4 units of K's terms. A power of e, the wave, whose angle errs by 32
     # units, a product, and a sum of 16: 42. They count twice below, so for 128 units and more.
-    rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + LIMITS.largest_k)  # slack: counted
+    rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + largest_k)  # slack: counted
     values: list[float] = []
     errors: list[float] = []
     for j in range(LIMITS.cumulants + 1):
         scale = math.factorial(j) / r**j
         values.append(
-            scale * 2 / LIMITS.circle_points * float(np.real(mgf * np.exp(-1j * j * angles)).sum())
+            scale * 2 / circle_points * float(np.real(mgf * np.exp(-1j * j * angles)).sum())
         )
         errors.append(scale * (2 * rounding * most + alias))
     return _Moments(mean, tuple(values), tuple(errors))

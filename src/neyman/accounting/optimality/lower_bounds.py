@@ -34,7 +34,6 @@ class Limits:
 
     blocks: int = 40  # blocks of the number of changed records, in a search
     distances: int = 48  # distances of two points to try
-    record_deviations: float = 9.0  # standard deviations of the number of changed records
     sizes: int = 24  # numbers of changed records to try, for a packing
     spread: float = 4.0  # standard deviations of that number
     epsilon: float = 300.0  # beyond it, ratios of probabilities count as unbounded
@@ -61,8 +60,9 @@ def mean_affinity(
     """
     t = min(distance * UP, 1.0)
     middle, spread = n * t, math.sqrt(n * t * (1 - t)) + 1
-    first = max(math.floor(middle - LIMITS.record_deviations * spread), 0)
-    last = min(math.ceil(middle + LIMITS.record_deviations * spread), n)
+    record_deviations = 9.0  # standard deviations of the number of changed records
+    first = max(math.floor(middle - record_deviations * spread), 0)
+    last = min(math.ceil(middle + record_deviations * spread), n)
     ends = np.unique(np.linspace(first, last, min(last - first + 1, blocks)).astype(np.int64))
     affinity = guarantee.affinity(ends.astype(float))
     affinity = np.maximum.accumulate(affinity[::-1])[::-1]

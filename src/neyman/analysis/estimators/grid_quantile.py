@@ -43,8 +43,6 @@ class Limits:
 
     quantiles: int = 1000
     points: int = 1 << 53  # doubles represent every integer up to here
-    level_units: int = 1 << 40  # levels of the ends are multiples of 1 / level_units
-    weight_nats: int = 800  # nats beyond which a weight counts as 0
     rounding_share: float = 1e-9
     tail_share: float = 1e-8  # more than the relative error of a binomial tail
 
@@ -306,11 +304,12 @@ def _ends_of(
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
     c = bisect_integers(lambda k: _tail(k, n, level) <= asked, -1, n)
     above = bisect_integers(lambda k: _tail(k, n, 1 - level) <= asked, -1, n)
-    least = math.floor((c + 1 - ranks) / n * (1 - LIMITS.rounding_share) * LIMITS.level_units)
-    most = math.ceil((n - above - 1 + ranks) / n * (1 + LIMITS.rounding_share) * LIMITS.level_units)
+    level_units = 1 << 40  # levels of the ends are multiples of 1 / level_units
+    least = math.floor((c + 1 - ranks) / n * (1 - LIMITS.rounding_share) * level_units)
+    most = math.ceil((n - above - 1 + ranks) / n * (1 + LIMITS.rounding_share) * level_units)
     return (
-        Fraction(least, LIMITS.level_units) if least > 0 else None,
-        Fraction(most, LIMITS.level_units) if most < LIMITS.level_units else None,
+        Fraction(least, level_units) if least > 0 else None,
+        Fraction(most, level_units) if most < level_units else None,
     )
 
 
@@ -328,9 +327,10 @@ def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float
     """
     spacing = points // n
     middle = min(max(math.ceil(level * n), 1), n)  # the order statistic, from 1
-    reach = min(n, math.ceil(LIMITS.weight_nats / rate))
+    weight_nats = 800  # nats beyond which a weight counts as 0
+    reach = min(n, math.ceil(weight_nats / rate))
     # Points of the grid between values of the reference.
-    coarse = spacing < 100 or rate > LIMITS.weight_nats / 2
+    coarse = spacing < 100 or rate > weight_nats / 2
     if coarse or reach > 10**6:  # largest number of ranks of the reference
         return None
     target = float(level) * n

@@ -34,7 +34,6 @@ class Limits:
     # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
     weight_units: int = 1 << 10
     bend_ratio: int = 4  # times as many for p (1 - p) as for p^2: both are at most `weight_units`
-    move_parts: int = 400  # the search may add 1 / this of the exact fit's move
     rounding_factor: float = 1 + 1e-9  # on a result of a few dozen roundings
     peak: float = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...
 
@@ -167,8 +166,9 @@ def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int
         move: largest move of the exact fit.
         error: largest error of a computed gradient, at any point where the search may end.
     """
-    limit = move * penalty / (2 * LIMITS.move_parts) + 2 * error
-    unit = 2.0 ** math.floor(math.log2(move / (LIMITS.move_parts / 2 * math.sqrt(size))))
+    move_parts = 400  # the search may add 1 / this of the exact fit's move
+    limit = move * penalty / (2 * move_parts) + 2 * error
+    unit = 2.0 ** math.floor(math.log2(move / (move_parts / 2 * math.sqrt(size))))
     shift = ((move + 2 * limit / penalty) / unit + math.sqrt(size)) * LIMITS.rounding_factor
     return FitAccuracy(limit, unit, math.ceil(shift) ** 2, steps)
 

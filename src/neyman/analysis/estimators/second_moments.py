@@ -42,7 +42,6 @@ class Limits:
     """Limit sizes so that products of integers stay exact."""
 
     dimension: int = 1024
-    exact_rows: int = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
     rounding_factor: float = 1 + 1e-9
 
@@ -291,11 +290,12 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
     size = array.shape[1]
     squares, total = np.zeros((size, size), np.int64), np.zeros(size, np.int64)
     step = max(1, LIMITS.piece_numbers // size)
+    exact_rows = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
     for start in range(0, len(array), step):
         rows = grid_rows(as_floats(array[start : start + step]), radius, grid, careful=True)
         total += rows.sum(axis=0)
-        for first in range(0, len(rows), LIMITS.exact_rows):
-            block = rows[first : first + LIMITS.exact_rows].astype(np.float64)
+        for first in range(0, len(rows), exact_rows):
+            block = rows[first : first + exact_rows].astype(np.float64)
             squares += (block.T @ block).astype(np.int64)
     return squares, total
 

@@ -33,7 +33,6 @@ class Limits:
     failure_chance: float = 1e-4  # chance that the location is too far, or that a record is clipped
     # Share of the records that may be between the location and the median.
     rank_share: Fraction = Fraction(1, 8)
-    clipped_share: float = 0.47  # largest share of records beyond the location
 
 
 LIMITS = Limits()
@@ -170,8 +169,9 @@ def _reach(n: int) -> float:
     """
     sampling = math.sqrt(math.log(8 / LIMITS.failure_chance) / (2 * n))
     share = float(LIMITS.rank_share) + sampling
-    if share > LIMITS.clipped_share:
-        gap = LIMITS.clipped_share - float(LIMITS.rank_share)
+    clipped_share = 0.47  # largest share of records beyond the location
+    if share > clipped_share:
+        gap = clipped_share - float(LIMITS.rank_share)
         least = math.ceil(math.log(8 / LIMITS.failure_chance) / (2 * gap**2))
         raise ValueError(
             f"values has {n} records; without a bound on the mean at least {least} are needed; "

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -68,16 +67,6 @@ REASONS = {
 
 HELD = [name for name, x in vars(Module()).items() if isinstance(x, dict)]  # tensors, layers, hooks
 TWISTER_WORDS = 624
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Hold the size from which a single gradient is written out, and the least clipping norm."""
-
-    least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
-
-
-LIMITS = Limits()
 
 
 Loss = Callable[..., Tensor]
@@ -898,7 +887,8 @@ def _clips(
     else:
         given = [clips] * len(groups)
     exact = [check.exact("clips", x) for x in given]
-    if not LIMITS.least_clip <= min(exact) <= max(exact) <= 1 / LIMITS.least_clip:
+    least_clip = Fraction(1, 10**100)  # its inverse is the largest clip
+    if not least_clip <= min(exact) <= max(exact) <= 1 / least_clip:
         raise ValueError(f"clips = {clips!r} must be above 0, and between 1e-100 and 1e100")
     return exact
 

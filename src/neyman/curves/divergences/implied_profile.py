@@ -39,7 +39,6 @@ class Limits:
     """Limits on the levels of a profile."""
 
     log_level: float = 1e15  # largest -log level
-    search_levels: int = 9  # levels per round of a search
 
 
 LIMITS = Limits()
@@ -258,15 +257,16 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
     The search starts at ``center``. No bound needs exact levels.
     """
     width = np.maximum(0.5, 0.1 * np.abs(center))
-    rows, steps = np.arange(len(center)), np.linspace(-1, 1, LIMITS.search_levels)
+    search_levels = 9  # levels per round of a search
+    rows, steps = np.arange(len(center)), np.linspace(-1, 1, search_levels)
     for _ in range(40):
         x = center[:, None] + width[:, None] * steps
         y = region.excluded(x.ravel())[0].reshape(x.shape)
         scores = score(logs(np.minimum(y, 1e300))[0], logs(x)[0])
         best = scores.argmax(axis=1)
-        inner = (best > 0) & (best < LIMITS.search_levels - 1)
-        i = np.clip(best, 1, LIMITS.search_levels - 2)
-        f = [scores[rows, np.clip(i + k, 0, LIMITS.search_levels - 1)] for k in (-2, -1, 0, 1, 2)]
+        inner = (best > 0) & (best < search_levels - 1)
+        i = np.clip(best, 1, search_levels - 2)
+        f = [scores[rows, np.clip(i + k, 0, search_levels - 1)] for k in (-2, -1, 0, 1, 2)]
         bend = f[1] - 2 * f[2] + f[3]
         # The vertex of a parabola, if the score is nearly one.
         uneven = [f[k] - 3 * f[k + 1] + 3 * f[k + 2] - f[k + 3] for k in (0, 1)]

@@ -37,8 +37,6 @@ class Limits:
     failure_width: float = 0.5  # least width of log delta for which groups are asked
     least_log_delta: float = -1e4  # log delta or log power below which only the first is asked
     least_miss: float = 1e-30  # least 1 - power that needs relative accuracy
-    coarse_log_delta: float = math.log(1e-14)  # below it, wider bounds suffice for a polygon
-    upper_log_delta: float = math.log(1e-60)  # below it, an upper bound suffices for a polygon
 
 
 LIMITS = Limits()
@@ -251,6 +249,8 @@ class CascadeProfile(Profile):
         if not (powers or order[0]) and np.logical_and.reduce(wide):
             self._hopeless.append(float(np.mean(places)))
         before = order[0]
+        coarse_log_delta = math.log(1e-14)  # below it, wider bounds suffice for a polygon
+        upper_log_delta = math.log(1e-60)  # below it, an upper bound suffices for a polygon
         for index in order[1:]:
             enough = wider * self._widths[index]
             if self._coarse:
@@ -259,14 +259,10 @@ class CascadeProfile(Profile):
                     1e-7  # width of log delta that suffices for a polygon
                     * np.exp(
                         0.25
-                        * np.clip(
-                            LIMITS.coarse_log_delta - high,
-                            0.0,
-                            LIMITS.coarse_log_delta - LIMITS.upper_log_delta,
-                        )
+                        * np.clip(coarse_log_delta - high, 0.0, coarse_log_delta - upper_log_delta)
                     ),
                 )
-                enough = np.where(high < LIMITS.upper_log_delta, math.inf, enough)
+                enough = np.where(high < upper_log_delta, math.inf, enough)
             # If both are -inf, the interval is exact.
             gap = np.subtract(high, low, out=np.zeros(len(low)), where=high > low)
             wide = (gap > enough) & (high > LIMITS.least_log_delta)

@@ -45,8 +45,6 @@ class Limits:
     least_tilt: float = 1e-9  # least c of a line
     largest_tilt: float = 1e9  # largest c of a line
     first_octaves: int = 5  # octaves of tilts in the first array, two tilts each
-    further_octaves: int = 3  # octaves in each further array
-    start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # possible starts of the first array
     flat_efolds: float = 0.3  # e-folds of delta on a rise that is not refined
     tilt_gap: float = 1e-6  # least gap in log c between two tilts
     epsilon_width: float = 3e-3  # relative spacing of epsilons that share a line
@@ -56,7 +54,6 @@ class Limits:
     cheap_nodes: int = 500  # nodes that cost as much as the overhead
     chirp_places: int = 1 << 8  # least number of epsilons and nodes for a chirp transform
     chirp_units: int = 8  # units of the largest epsilon by which an even place may be off
-    plain_nodes: int = 4000  # largest number of nodes without a release
     excess_efolds: float = 50.0  # the same, to avoid overflow
 
 
@@ -743,18 +740,17 @@ def _steep_place(losses: LineSum, tilts: Tilts, epsilon: float | None, log_delta
 
 @array_cache
 def _tilts(losses: LineSum, blocks: int) -> Tilts:
+    further_octaves = 3  # octaves in each further array
     if blocks == 1:
         first, rows = _first_block(losses)
     else:
         before = _tilts(losses, blocks - 1)
         first = before.first
         block = _block(
-            losses,
-            first + LIMITS.first_octaves + LIMITS.further_octaves * (blocks - 2),
-            LIMITS.further_octaves,
+            losses, first + LIMITS.first_octaves + further_octaves * (blocks - 2), further_octaves
         )
         rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
-    end = first + LIMITS.first_octaves + LIMITS.further_octaves * (blocks - 1)
+    end = first + LIMITS.first_octaves + further_octaves * (blocks - 1)
     complete = float(rows[0, -1]) < (end - 0.5) * LOG_2
     return _steer_tilts(rows, blocks, first, complete=complete)
 
@@ -827,8 +823,9 @@ def _monotone_row(values: Array, slopes: Array, size: Array) -> Row:
 
 def _first_block(losses: LineSum) -> tuple[int, Array]:
     """Return the binary log of the first tilt, and rows. The first saddle's epsilon is below 0."""
-    least = _integrand_slope(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
-    first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
+    start_octaves = (-2, 0, 2, 4)  # possible starts of the first array
+    least = _integrand_slope(_rows(losses, np.array(start_octaves[1:]) * LOG_2))
+    first = start_octaves[int(np.count_nonzero(least <= 0))]
     while True:
         rows = _block(losses, first, LIMITS.first_octaves)
         if first <= LOG_LEAST or float(_integrand_slope(rows[:, :1])[0]) <= 0:
@@ -919,7 +916,8 @@ def _best_plan(
     Off the saddle, terms are larger than their sum, and cancellation loses digits.
     """
     best, span, waves = None, losses.span, losses.wave_nodes
-    most, work, enough = LIMITS.plain_nodes, LIMITS.plain_node_terms, float(LIMITS.plain_nodes)
+    plain_nodes = 4000  # largest number of nodes without a release
+    most, work, enough = plain_nodes, LIMITS.plain_node_terms, float(plain_nodes)
     if waves:
         most, work, enough = waves, 1.5e9, math.inf  # K as a sum of waves is fast
     elif release or span:

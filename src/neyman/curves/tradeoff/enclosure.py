@@ -52,9 +52,7 @@ class Limits:
     sparse_delta: float = 1e-40  # delta below which places are few
     terms: float = 1e5  # most terms of K at a tilt
     largest_epsilon: float = 500.0
-    first_places: int = 400  # first places in one order
     places: int = 1800
-    probe_epsilons: int = 8  # epsilons that measure a delta's operations
     outcomes: int = 400  # most outcomes of a finite product
     digits: int = 60  # of e^epsilon
 
@@ -284,12 +282,13 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         share = _shuffled_share(profile, place)
         place = place[:: min(share, 8)]
     places = _Places(profile, place)
-    for most in (LIMITS.first_places // share, LIMITS.places // share):
+    first_places = 400  # first places in one order
+    for most in (first_places // share, LIMITS.places // share):
         try:
             for _ in range(12):
                 if not places.refine(most):
                     break
-            if most == LIMITS.first_places // share:
+            if most == first_places // share:
                 places = _Places(profile, places.evenly(1500 // share))
         except OperationLimit:  # the lines and points so far bound the curve
             break
@@ -302,9 +301,10 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
 
 def _shuffled_share(profile: Profile, place: Array) -> int:
     """Return a factor by which to reduce the number of places, if a delta takes many operations."""
-    if len(place) < LIMITS.probe_epsilons:
+    probe_epsilons = 8  # epsilons that measure a delta's operations
+    if len(place) < probe_epsilons:
         return 1
-    several = place[:: len(place) // LIMITS.probe_epsilons]
+    several = place[:: len(place) // probe_epsilons]
     with question_meter() as meter:
         counts = [meter.count]
         for asked in (several[-1:], several):

@@ -47,7 +47,6 @@ class Limits:
     """Limits on the bins of two distributions."""
 
     cells: int = 2000  # bins of equal probability under each distribution
-    tail_decades: int = 40  # decades of the tails that have bins
     relative_width: float = 1e-12  # least bin width, relative to scale and distance from the median
     lattice_places: int = 1 << 15  # points of the lattice for estimated losses
 
@@ -375,8 +374,9 @@ def _lattice_loss(
 
 def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
     """Return the probabilities of the same bins under both distributions, each with the sum 1."""
-    count = (LIMITS.tail_decades - 3) * 20  # bins per decade
-    tail = np.geomspace(10.0**-LIMITS.tail_decades, 1 / LIMITS.cells, count)
+    tail_decades = 40  # decades of the tails that have bins
+    count = (tail_decades - 3) * 20  # bins per decade
+    tail = np.geomspace(10.0**-tail_decades, 1 / LIMITS.cells, count)
     share = np.append(tail, np.arange(2, LIMITS.cells // 2 + 1) / LIMITS.cells)
     with np.errstate(all="ignore"):
         tails = [_quantiles(name, d, share) for name, d in (("p", p), ("q", q))]

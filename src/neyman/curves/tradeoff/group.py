@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 class Limits:
     """Limits on the parameters of a group. Beyond them, Neyman claims no privacy."""
 
-    mu_squared: Fraction = Fraction(10**12)
     rho: int = 10**12
     epsilon: int = 20_000  # e^epsilon is an exact number of 9,000 digits
 
@@ -117,11 +116,12 @@ def _closed_form_group(curve: Composition, size: int) -> Composition | None:
     loss, count = curve.parts[0]
     if len(curve.parts) > 1 or count > 1:
         return None
+    mu_squared = Fraction(10**12)
     if isinstance(loss, GaussianLoss):
         square = Fraction(loss.mu_squared) * size**2
-        if square <= LIMITS.mu_squared:
+        if square <= mu_squared:
             return Composition.of([(GaussianLoss(float(square)), 1)])
-        nearly = LossBracket(GaussianLoss(float(LIMITS.mu_squared)), NonPrivateLoss(), FAR)
+        nearly = LossBracket(GaussianLoss(float(mu_squared)), NonPrivateLoss(), FAR)
         return Composition.of([(nearly, 1)])
     if isinstance(loss, FiniteLoss) and not loss.infinite and loss.index == (-1, 1):
         epsilon = loss.supremum * size

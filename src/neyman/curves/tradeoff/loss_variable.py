@@ -43,9 +43,7 @@ CHORD_DEVIATIONS = np.geomspace(1e-9, 0.25, 18)
 class Limits:
     """Limits on the precision of probabilities, moments, and draws of a loss."""
 
-    variance_nodes: int = 6  # multiples of an order at which a variance uses the moments
     largest_moment: float = 1e21  # largest E e^{z X} that a variance uses
-    draw_mass: float = 1e-17  # a mass that no draw of 53 bits hits
     least_log: float = -650.0  # log of the smallest number that is accurate in floats
     largest_loss: float = 1e12  # terms of a profile overflow beyond it
 
@@ -330,10 +328,11 @@ class PrivacyLoss:
 
         least, most = -float(self.composition.reverse().supremum), float(self.composition.supremum)
         reach = 12 * deviation
+        draw_mass = 1e-17  # a mass that no draw of 53 bits hits
         while reach < 1e6 * deviation:  # standard deviations of the largest draw
             ends = mean + reach * np.array([-1, -0.99, 0.99, 1])
             first, *_, last = cdf(ends, log_delta(ends))
-            if first <= LIMITS.draw_mass and last >= certain - LIMITS.draw_mass:
+            if first <= draw_mass and last >= certain - draw_mass:
                 break
             reach *= 2
         width = reach / 128
@@ -431,14 +430,15 @@ def _variance_by_moments(c: Composition, mean: Interval) -> Interval:
     m = 0.5 * (mean[0] + mean[1])
     deviation = math.sqrt(max(float(c.moments(np.zeros(1))[2][0]), 1e-300))
     low, high = 0.0, math.inf
-    j = np.arange(1, LIMITS.variance_nodes + 1)
+    variance_nodes = 6  # multiples of an order at which a variance uses the moments
+    j = np.arange(1, variance_nodes + 1)
     for d in np.geomspace(3e-3, 0.5, 12) / deviation:
         z = d * np.concatenate([j, -j])
         value, error = exponentials(c, z, m)
         if not (np.all(value < LIMITS.largest_moment) and np.all(error < 0.1 * (1 + value))):
             continue
         value, error = value.reshape(2, -1).sum(axis=0), error.reshape(2, -1).sum(axis=0)
-        for n in range(1, LIMITS.variance_nodes + 1):
+        for n in range(1, variance_nodes + 1):
             t = (j[:n] ** 2).astype(float)
             weight = np.array([np.prod([s / (s - r) for s in t if s != r]) / r for r in t])
             total = float(weight @ value[:n]) / d**2

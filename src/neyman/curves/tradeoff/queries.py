@@ -32,7 +32,6 @@ class Limits:
     alone_widths: float = 2.0  # width, over a single answer's width, that asks for a new search
     settled_width: float = 1e-12  # relative width that never asks for a new search
     largest_epsilon: float = 1e12  # beyond it, only masses of infinite loss count
-    slope_log_level: float = 1e-5  # step of the log level that gives a slope
     power_width: float = 1e-9  # width of log power for which one line is enough
 
 
@@ -85,8 +84,9 @@ def concave_power(
         log_level: logarithm of the level, finite and below 0.
         known: bounds on the largest log power at the level.
     """
+    slope_log_level = 1e-5  # step of the log level that gives a slope
     slope = max(
-        (known[1] - log_power(log_level - LIMITS.slope_log_level)[1]) / LIMITS.slope_log_level,
+        (known[1] - log_power(log_level - slope_log_level)[1]) / slope_log_level,
         1e-300,  # smallest slope of log power
     )
     epsilon = known[1] - log_level + math.log(slope)

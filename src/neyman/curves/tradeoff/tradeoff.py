@@ -75,7 +75,6 @@ Lines between its points are below the curve.
 class Limits:
     """Limits on a curve, and on its text."""
 
-    shown_alternatives: int = 3  # alternatives in a text
     # log power above which 1 - power needs more digits of the level
     complement_log_power: float = -1e-4
     largest_mu: float = 1e3  # above it, no Gaussian curve stands for a pair
@@ -944,11 +943,12 @@ class Tradeoff:
         return group(self, size)
 
     def __repr__(self) -> str:
+        shown_alternatives = 3  # alternatives in a text
         what = " or ".join(
             " + ".join(f"{n} x {loss}" if n > 1 else str(loss) for loss, n in c.parts) or "perfect"
-            for c in self.alternatives[: LIMITS.shown_alternatives]
+            for c in self.alternatives[:shown_alternatives]
         )
-        left = len(self.alternatives) - LIMITS.shown_alternatives
+        left = len(self.alternatives) - shown_alternatives
         more = f" or {left} more" if left > 0 else ""
         return f"Tradeoff({notebook.shortened(what)}{more}, neighboring={self.neighboring!r})"
 

@@ -22,7 +22,6 @@ from neyman.numerics.arrays import Array
 class Limits:
     """Hold the numbers of tangents of a drawn curve, and what a drawing cannot show."""
 
-    log_slope: float = 12.0  # log of the largest slope: e^-12 is below any drawn level
     spread: float = 4.0  # how much denser the epsilons are near 0
     rounding: float = 1e-13
 
@@ -41,10 +40,11 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
         Certified upper bounds. At the levels, they exceed the power by less than a drawing shows
         (1e-3 in tests).
     """
+    log_slope = 12.0  # log of the largest slope: e^-12 is below any drawn level
     # A delta that no drawing shows.
-    reach = min(max(curve.epsilon(1e-4).upper, 1e-9), LIMITS.log_slope)
+    reach = min(max(curve.epsilon(1e-4).upper, 1e-9), log_slope)
     # A power that is shown as 1.
-    if reach == LIMITS.log_slope and curve.delta(LIMITS.log_slope).lower > (1 - 1e-6):
+    if reach == log_slope and curve.delta(log_slope).lower > (1 - 1e-6):
         return [1.0] * len(levels), 1.0
     places = np.linspace(-LIMITS.spread, LIMITS.spread, 129)  # tangents
     epsilons = reach * np.sinh(places) / math.sinh(LIMITS.spread)

@@ -31,7 +31,6 @@ except ModuleNotFoundError:  # on Windows
 class Limits:
     """Limit the time and memory of a process that answers questions."""
 
-    memory_bytes: int = 6 * 2**30
     answer_seconds: float = 6.0
     check_seconds: float = 300.0
     pages: int = 64  # pages whose newest question is remembered
@@ -249,9 +248,10 @@ class Answering:
 def _work(line: Connection, source: Source) -> None:
     """Open the file ``source``, and answer questions until the connection ``line`` closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
+    memory_bytes = 6 * 2**30
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (LIMITS.memory_bytes, LIMITS.memory_bytes))
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     try:
         # Imported here, because the server needs no NumPy, and mechanisms need no extra.
         if source is None:

@@ -31,8 +31,6 @@ class Limits:
     """Hold the sizes, the level, and the epsilon of the sections on attributes."""
 
     curves: int = 6  # curves that a small figure can hold
-    label_letters: int = 22  # letters of a label beside it
-    rare_chance: Fraction = Fraction(1, 100_000)  # a smaller one has too many zeros to count
     # The level of the sentence, if the receipt lacks the chosen level.
     sentence_level: Fraction = Fraction(1, 20)
     line_power: float = 0.0005  # in power: less than half the width of a line in the figure
@@ -160,10 +158,9 @@ def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
 
 
 def _chance_text(chance: Fraction) -> str:
+    rare_chance = Fraction(1, 100_000)  # a smaller one has too many zeros to count
     return (
-        f"under {words.percent(LIMITS.rare_chance)}"
-        if 0 < chance < LIMITS.rare_chance
-        else words.percent(chance)
+        f"under {words.percent(rare_chance)}" if 0 < chance < rare_chance else words.percent(chance)
     )
 
 
@@ -281,9 +278,8 @@ def _short_names(names: Sequence[str]) -> str:
     """Return the first name of a line, cut to fit, and the number of its other names."""
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
     text = names[0].replace(" within a known ", " in ")
-    return (
-        text if len(text) <= LIMITS.label_letters else text[: LIMITS.label_letters - 1] + "…"
-    ) + more
+    label_letters = 22  # letters of a label beside it
+    return (text if len(text) <= label_letters else text[: label_letters - 1] + "…") + more
 
 
 def _all_claims(receipt: Receipt) -> str:

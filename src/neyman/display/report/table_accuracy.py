@@ -29,7 +29,6 @@ Numbers = NDArray[np.float64]
 class Limits:
     """Limit the cells that are read or sorted at a time, and the bins for a median."""
 
-    part_cells: int = 1 << 20
     bins: int = 1 << 16
 
 
@@ -71,12 +70,11 @@ def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the values and the margins of error of a table in parts."""
     columns = ["value", "lower", "upper"]
     batches: Iterable[Any]
+    part_cells = 1 << 20
     if isinstance(table, ParquetFile):
-        batches = cast(Any, table).iter_batches(
-            LIMITS.part_cells, columns=columns, use_threads=False
-        )
+        batches = cast(Any, table).iter_batches(part_cells, columns=columns, use_threads=False)
     else:
-        batches = table.select(columns).to_batches(LIMITS.part_cells)
+        batches = table.select(columns).to_batches(part_cells)
     for batch in batches:
         value, lower, upper = (
             batch.column(name).to_numpy(zero_copy_only=False).astype(float) for name in columns

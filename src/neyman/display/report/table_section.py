@@ -32,8 +32,6 @@ class Limits:
 
     edges: int = 12  # bin edges that are listed one by one
     tables: int = 200  # tables whose first rows are shown
-    first_rows: int = 3  # rows shown per table
-    cell_letters: int = 40  # letters per cell in these rows
 
 
 LIMITS = Limits()
@@ -263,10 +261,11 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
     table: Any = tables.get(name)
     if table is None:
         return ""
+    first_rows = 3  # rows shown per table
     if hasattr(table, "slice"):
-        batch = table.slice(0, LIMITS.first_rows)
+        batch = table.slice(0, first_rows)
     else:  # a Parquet file
-        batch = next(table.iter_batches(LIMITS.first_rows, use_threads=False), None)
+        batch = next(table.iter_batches(first_rows, use_threads=False), None)
     if batch is None or batch.num_rows == 0:
         return ""
     names: list[str] = [_short_text(column) for column in batch.schema.names]
@@ -298,7 +297,8 @@ def _short_text(value: object) -> str:
     text = "–" if value is None else str(value)
     if isinstance(value, float):
         text = np.format_float_positional(round(value, _decimals(value)), trim="-")
-    return text if len(text) <= LIMITS.cell_letters else text[: LIMITS.cell_letters - 1] + "…"
+    cell_letters = 40  # letters per cell in these rows
+    return text if len(text) <= cell_letters else text[: cell_letters - 1] + "…"
 
 
 def _decimals(value: float) -> int:

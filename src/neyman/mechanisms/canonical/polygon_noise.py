@@ -9,7 +9,6 @@ is certain. The result of a draw never depends on floating-point arithmetic.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -25,18 +24,6 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-
-@dataclass(frozen=True)
-class Limits:
-    """Hold the least total variation for polygon noise, and limits on computing its tail."""
-
-    # Smallest total variation of a curve, because the tail is computed unit by unit.
-    least_variation: Fraction = Fraction(1, 10_000)
-    # Error of a floating-point step of the tail, relative to the previous tail [PT-5].
-    step_error: float = 16 * UNIT  # slack: open
-
-
-LIMITS = Limits()
 HALF, ONE = Fraction(1, 2), Fraction(1)
 
 
@@ -52,14 +39,16 @@ def polygons(curve: Tradeoff) -> Pair:
     below, above = enclosed(losses)
     inner = hull([*below, *mirrored(below)])
     outer = inner if below is above else smallest(above, mirrored(above))
-    if max(y - x for x, y in inner) < LIMITS.least_variation:
+    # Smallest total variation of a curve, because the tail is computed unit by unit.
+    least_variation = Fraction(1, 10_000)
+    if max(y - x for x, y in inner) < least_variation:
         if curve.delta(0).lower > 0.5:
             raise ValueError(
                 f"tradeoff = {curve!r} hides so little that it has no certified polygon; give a "
                 "smaller budget, such as ny.gdp(20)"
             )
         raise ValueError(
-            f"tradeoff = {curve!r} is within {float(LIMITS.least_variation):g} of perfect privacy "
+            f"tradeoff = {curve!r} is within {float(least_variation):g} of perfect privacy "
             "(in total variation), and its noise would be drawn in too many steps; give a larger "
             "budget, such as ny.gdp(0.001)"
         )
@@ -182,9 +171,12 @@ class PolygonNoise:
         # slack: tails_of_the_noise_of_a_polygon
         low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
         lows, highs = [low], [high]
+        # Error of a floating-point step of the tail, relative to the previous tail [PT-5]. slack:
+        # open.
+        step_error = 16 * UNIT
         while high > 1e-30:  # the computation stops at this tail probability
-            low = max(self._outward(low) - LIMITS.step_error * low, 0.0)
-            high = self._outward(high) + LIMITS.step_error * high
+            low = max(self._outward(low) - step_error * low, 0.0)
+            high = self._outward(high) + step_error * high
             lows.append(low)
             highs.append(high)
         return np.array(lows), np.array(highs)

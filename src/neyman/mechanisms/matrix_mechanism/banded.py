@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,17 +26,6 @@ from neyman.mechanisms.matrix_mechanism.strategy import (
     square_root,
 )
 from neyman.numerics import check
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limit the band (number of nonzero diagonals), and the effort of the search."""
-
-    band_steps: int = 64
-
-
-LIMITS = Limits()
-
 
 Array = NDArray[np.float64]
 
@@ -134,10 +122,9 @@ def optimized_toeplitz(
     from scipy.signal import lfilter
 
     n, width = check.integer("steps", steps, 1), check.integer("band", band, 1)
-    if width > min(LIMITS.band_steps, n) or n > 1 << 16:
-        raise ValueError(
-            f"band = {band}, steps = {steps}: at most {LIMITS.band_steps} and {1 << 16}"
-        )
+    band_steps = 64
+    if width > min(band_steps, n) or n > 1 << 16:
+        raise ValueError(f"band = {band}, steps = {steps}: at most {band_steps} and {1 << 16}")
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
     ones = np.ones(n)

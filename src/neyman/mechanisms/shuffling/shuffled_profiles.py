@@ -47,8 +47,6 @@ from neyman.numerics.operations import CALL, charge
 class Limits:
     """Limit the sums over numbers of other people's reports, and their cost."""
 
-    # Depth in e-folds below the largest term: smaller terms go to the bounds on the rest.
-    depth_efolds: float = 36.0
     run_users: int = 64  # step in numbers of others between computed tails
     terms: int = 300_000
 
@@ -261,11 +259,9 @@ class ShuffleProfile(_Crowded):
         if n <= 64:  # up to this many others, every number is summed
             return np.zeros(len(c), np.int64), np.full(len(c), n)
         spread = c * (1 - c / n)
-        far = (
-            LIMITS.depth_efolds / 3
-            + np.sqrt((LIMITS.depth_efolds / 3) ** 2 + 2 * LIMITS.depth_efolds * spread)
-            + 2
-        )
+        # Depth in e-folds below the largest term: smaller terms go to the bounds on the rest.
+        depth_efolds = 36.0
+        far = depth_efolds / 3 + np.sqrt((depth_efolds / 3) ** 2 + 2 * depth_efolds * spread) + 2
         return (
             np.maximum(np.floor(c - far), 0).astype(np.int64),
             np.minimum(np.ceil(c + far), n).astype(np.int64),

@@ -35,8 +35,6 @@ from neyman.numerics.roots import bisect
 class Limits:
     """Limit the mean, the shape, and gamma of a distribution of runs."""
 
-    least_halting: float = 1e-200
-    mean_runs: int = 10**9
     shape: int = 10**6
 
 
@@ -81,8 +79,9 @@ class Runs(Description):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mean > LIMITS.mean_runs:
-            raise ValueError(f"mean = {self.mean!r} must be at most {LIMITS.mean_runs:g} runs")
+        mean_runs = 10**9
+        if self.mean > mean_runs:
+            raise ValueError(f"mean = {self.mean!r} must be at most {mean_runs:g} runs")
         if self.poisson_law:
             return
         if check.finite("shape", self.shape) <= -1 or self.shape > LIMITS.shape:
@@ -100,10 +99,11 @@ class Runs(Description):
             gamma = self.halting
         except OverflowError:
             gamma = 0.0
-        if gamma < LIMITS.least_halting:
+        least_halting = 1e-200
+        if gamma < least_halting:
             raise ValueError(
                 f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the distribution "
-                f"would stop with a chance below {LIMITS.least_halting:g}; give a larger shape or "
+                f"would stop with a chance below {least_halting:g}; give a larger shape or "
                 "a smaller mean"
             )
 

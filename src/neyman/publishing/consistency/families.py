@@ -38,7 +38,6 @@ class Limits:
     """Limit the number of hierarchies along which a family's tables add up, and their size."""
 
     trees: int = 2  # the most hierarchies of a family's tables
-    matrix_rows: int = 1000  # the most rows of the matrices of two trees
 
 
 LIMITS = Limits()
@@ -221,9 +220,10 @@ def _family(
         names = [own.get(one.name) for own in parts]
         levels = [name for name in (None, *one.levels) if name in names]
         trees[i], depths[i] = _chain(one, levels), [*map(levels.index, names)]
-    if min(map(matrix_size, trees)) > LIMITS.matrix_rows:
+    matrix_rows = 1000  # the most rows of the matrices of two trees
+    if min(map(matrix_size, trees)) > matrix_rows:
         raise PlanError(
-            f"consistency: both hierarchies have more than {LIMITS.matrix_rows} places above "
+            f"consistency: both hierarchies have more than {matrix_rows} places above "
             "their lowest level, and their matrices would be too large; measure at fewer levels"
         )
     placed = [

@@ -50,9 +50,6 @@ class Limits:
     """Limit numbers to those that all engines read the same way, by their size and digits."""
 
     clip: int = 2**60  # beyond every clip, and small enough that nothing here overflows
-    double_digits: int = 14  # digits that doubles have to spare
-    # Digits before the point: more than 240, so that the only small number there is 0.
-    integer_digits: int = 300
 
 
 LIMITS = Limits()
@@ -219,9 +216,11 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
         digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
         rest = after.substr(decimals)
     power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
-    places = inside(before.length() + power + decimals, 0, LIMITS.integer_digits).cast("int64")
+    # Digits before the point: more than 240, so that the only small number there is 0.
+    integer_digits = 300
+    places = inside(before.length() + power + decimals, 0, integer_digits).cast("int64")
     both = before.concat(after)
-    moved = both.concat("0" * LIMITS.integer_digits).substr(0, places).re_replace("^0+", "")
+    moved = both.concat("0" * integer_digits).substr(0, places).re_replace("^0+", "")
     # Few texts have an exponent, and moving the point takes longer than everything else.
     is_moved = text.contains("e") | text.contains("E")
     return (
@@ -241,13 +240,14 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
+    double_digits = 14  # digits that doubles have to spare
     few = (
-        (text.length() <= LIMITS.double_digits)
+        (text.length() <= double_digits)
         & text.re_search(_PLAIN)
-        & (near.abs() < 10.0**LIMITS.double_digits)
+        & (near.abs() < 10.0**double_digits)
     )
     floor = (near + near.abs() * 2.0**-50).floor().cast("int64")
-    cut = text.re_search(rf"^-?[0-9]{{1,{LIMITS.double_digits - decimals}}}(\.[0-9]{{0,120}})?\z")
+    cut = text.re_search(rf"^-?[0-9]{{1,{double_digits - decimals}}}(\.[0-9]{{0,120}})?\z")
     point = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
     counted = text.re_extract(f"^-?[0-9]+{point}", 0).try_cast("float64") * scale
     below = text.re_search(rf"^-[0-9]+\.[0-9]{{{decimals}}}[0-9]*[1-9]").cast("int64")

@@ -25,8 +25,6 @@ class Limits:
     cell: int = 2**62 - 1  # the largest value of a cell before noise
     # The most that one unit may move a cell, for which discrete noise is specified.
     cell_move: int = 10**12
-    # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
-    scaled_value: int = 2**53
     least_delta: Fraction = Fraction(1, 10**300)  # the least delta for discovered keys
 
 
@@ -275,6 +273,8 @@ def _scale_field(
     values = [scaled(value, column.decimals) for value in getattr(context.part, field)]
     numbers = tuple(value for value in values if value is not None)
     problem = None
+    # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
+    scaled_value = 2**53
     if len(numbers) < len(values):
         digits = f"numbers of at most {column.decimals} decimals"
         right = digits if column.decimals else "whole numbers"
@@ -282,8 +282,8 @@ def _scale_field(
     elif any(low >= high for low, high in pairwise(numbers)):
         rising = field == "edges"
         problem = "must rise" if rising else "the low end must be below the high end"
-    elif any(abs(value) > LIMITS.scaled_value for value in numbers):
-        problem = f"must be within {plain(Fraction(LIMITS.scaled_value, 10**column.decimals))}"
+    elif any(abs(value) > scaled_value for value in numbers):
+        problem = f"must be within {plain(Fraction(scaled_value, 10**column.decimals))}"
     elif field == "clip_over" and numbers[0] < 0:
         problem = "the low end must be at least 0, as the sum divides"
     problems += [f"{context.given(field)}: {problem}"] if problem else []

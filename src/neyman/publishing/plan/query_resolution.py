@@ -38,7 +38,6 @@ class Limits:
     """Limit the size of one table."""
 
     cells: int = 100_000_000  # the most cells of one table
-    grid_points: int = 2**62  # the most points of the grids of one table
 
 
 LIMITS = Limits()
@@ -490,10 +489,11 @@ def _size_problems(
     bins = len(query.bins or range(2)) - 1
     cells *= len(query.draws) if query.inverse_sensitivity else bins
     places = max((places_of(hierarchies, level) for level in query.at), default=1)
-    if query.inverse_sensitivity and cells * places * bins > LIMITS.grid_points:
+    grid_points = 2**62  # the most points of the grids of one table
+    if query.inverse_sensitivity and cells * places * bins > grid_points:
         yield (
             f"{context.spot('clip')}: {cells * places} quantiles over {bins} values are more than "
-            f"{LIMITS.grid_points} in all; narrow the clip, or declare fewer decimals"
+            f"{grid_points} in all; narrow the clip, or declare fewer decimals"
         )
     if cells * places > LIMITS.cells:
         yield (

@@ -22,7 +22,6 @@ class Limits:
     rows: int = 1000  # the most rows of a unit
     # The largest number of listed shift vectors. Above it, only their l2 norm is given.
     vectors: int = 64
-    candidates: int = 1024
 
 
 LIMITS = Limits()
@@ -151,11 +150,12 @@ def _dominates(a: Vector, b: Vector) -> bool:
 
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
     """Return the `maximal` vectors; () if there are too many to list."""
+    candidates = 1024
     try:
-        tried = list(islice(vectors, LIMITS.candidates + 1))
+        tried = list(islice(vectors, candidates + 1))
     except _TooMany:
         return ()
-    largest = maximal(tried) if len(tried) <= LIMITS.candidates else ()
+    largest = maximal(tried) if len(tried) <= candidates else ()
     return largest if len(largest) <= LIMITS.vectors else ()
 
 

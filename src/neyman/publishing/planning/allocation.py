@@ -48,7 +48,6 @@ class Limits:
     parts: int = 1000  # a share is a multiple of 1 divided by this number
     steps: int = 400
     relative_width: float = 1e-4
-    difference_step: float = 1e-4  # relative step of the difference quotients
     least_share: float = 1e-4  # least share during the search
     error_share: float = 0.01  # smaller changes of the squared error do not justify other shares
     # Tolerance of numbers that are rounded for display: machines differ in their last digits.
@@ -370,14 +369,15 @@ def _search_shares(
     first = itemgetter(0)
     now, shares = min(((value(s), s) for s in floored), key=first)
     best, lower = (now, shares), 0.0
+    difference_step = 1e-4  # relative step of the difference quotients
     for _ in range(steps):
         slope = np.empty(len(shares))
         for i, share in enumerate(shares):
             moved = shares.copy()
-            moved[i] = share * (1 + LIMITS.difference_step)
+            moved[i] = share * (1 + difference_step)
             up = value(moved)
-            moved[i] = share * (1 - LIMITS.difference_step)
-            slope[i] = (value(moved) - up) / (2 * share * LIMITS.difference_step)
+            moved[i] = share * (1 - difference_step)
+            slope[i] = (value(moved) - up) / (2 * share * difference_step)
         prices = weights @ cases
         lower = max(lower, now**2 / float((slope / prices).max()))
         if best[0] <= lower * (1 + LIMITS.relative_width):

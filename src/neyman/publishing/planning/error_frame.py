@@ -17,7 +17,6 @@ from neyman.publishing.planning.accuracy import errors
 class Limits:
     """Limit the number of listed tables, and hold the number of rows of an example cell."""
 
-    example_rows: int = 1000
     tables: int = 50  # tables that a notebook lists
 
 
@@ -26,6 +25,7 @@ LIMITS = Limits()
 
 def error_frame(plan: Plan) -> pd.DataFrame:
     """Return a row per table, in declared order."""
+    example_rows = 1000
     rows = [
         {
             "query": error.query,
@@ -35,8 +35,8 @@ def error_frame(plan: Plan) -> pd.DataFrame:
             "share": float(error.share),
             "standard_error": error.standard_error,
             "half_width_90": error.half_width,
-            f"standard_error_at_{LIMITS.example_rows}": next(
-                (e for n, e, _ in error.by_rows if n == LIMITS.example_rows), None
+            f"standard_error_at_{example_rows}": next(
+                (e for n, e, _ in error.by_rows if n == example_rows), None
             ),
         }
         for error in errors(plan)

@@ -44,7 +44,6 @@ class Limits:
     """Limit the reading of a folder, and its view in a notebook."""
 
     sentence_level: float = 0.05  # level of the sentence in a notebook
-    shown_tables: int = 6  # in a notebook
     receipt_bytes: int = 2**31  # the most bytes of a receipt
 
 
@@ -170,7 +169,8 @@ class Release:
                     receipt.neighboring,
                 )
                 yield notebook.paragraph(said)
-        for name in list(self._file_paths)[: LIMITS.shown_tables]:
+        shown_tables = 6  # in a notebook
+        for name in list(self._file_paths)[:shown_tables]:
             with self.parquet(name) as file:
                 batches = file.iter_batches(6, use_threads=False)  # in a notebook
                 batch = next(batches, None)
@@ -180,7 +180,7 @@ class Release:
             caption = f"{name}: {many(cells, 'row')}"
             caption += f", of which {len(rows)} are here" if cells > len(rows) else ""
             yield notebook.table(head, [list(row) for row in rows], caption=caption)
-        left = len(self._file_paths) - LIMITS.shown_tables
+        left = len(self._file_paths) - shown_tables
         if left > 0:
             yield notebook.paragraph(f"{many(left, 'more table')}: .tables")
         yield notebook.paragraph(

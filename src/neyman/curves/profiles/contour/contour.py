@@ -56,19 +56,13 @@ class Limits:
 
     grid_releases: int = 64  # largest number of releases for which a grid is accurate enough
     useless_width: float = 1e-2  # width of log delta beyond which another engine answers
-    # Ratio of epsilons near a failure at which another failure is expected.
-    failure_share: float = 0.9
     grid_width: float = 1e-3  # width of log delta beyond which a grid is also asked
     bound_terms: float = 1e5  # most terms of K at a tilt of a quick bound
     complement_log_power: float = -2e-2  # log power above which 1 - power is computed
     miss_width: float = 1e-8  # relative width of 1 - power that needs no further bound
-    # E-folds by which the characteristic function must decay for the contour.
-    decay_efolds: float = 45.0
     loose_width: float = 1e-3  # largest acceptable relative width
-    largest_shared_log_level: float = -1e-5  # log level above which levels are asked one by one
     least_log_delta: float = -1e7  # least log delta for which a line is tried
     search_operations: float = 100 * CALL  # the same for a search
-    least_shared_log_level: float = -14.0  # least log level that is always prepared
 
 
 LIMITS = Limits()
@@ -274,9 +268,9 @@ class ContourProfile(Profile):
         )
         between = np.searchsorted(places, above) > np.searchsorted(places, below)
         alone = np.isinf(below) | np.isinf(above) | between
-        near = (above <= epsilons / LIMITS.failure_share) | (
-            below >= LIMITS.failure_share * epsilons
-        )
+        # Ratio of epsilons near a failure at which another failure is expected.
+        failure_share = 0.9
+        near = (above <= epsilons / failure_share) | (below >= failure_share * epsilons)
         return near | ~alone
 
     def _line_at(self, epsilon: float) -> ContourLines | None:
@@ -364,13 +358,13 @@ class ContourProfile(Profile):
             near &= log_levels <= COMPLEMENT_LIMITS.high_log_level
         self._complement(log_levels, near, low, high)
         inside &= ~(near & (_width(low, high) <= LIMITS.miss_width * -low))
-        inner = inside & (log_levels < LIMITS.largest_shared_log_level) if self.patient else inside
+        largest_shared_log_level = -1e-5  # log level above which levels are asked one by one
+        inner = inside & (log_levels < largest_shared_log_level) if self.patient else inside
         if inner.any():
             below, above = self._by_duality(log_levels[inner])
             low[inner], high[inner] = np.maximum(low[inner], below), np.minimum(high[inner], above)
         open_ = inside & (
-            (_width(low, high) > LIMITS.loose_width)
-            | (log_levels >= LIMITS.largest_shared_log_level)
+            (_width(low, high) > LIMITS.loose_width) | (log_levels >= largest_shared_log_level)
         )
         open_ &= self.patient
         for k in np.nonzero(open_)[0]:
@@ -438,9 +432,10 @@ class ContourProfile(Profile):
         Build a new one only if this level is smaller.
         """
         known = in_question((self, "conjugates"), list[Conjugate])  # each holds this profile
+        least_shared_log_level = -14.0  # least log level that is always prepared
         if not known or not known[-1].reaches(log_level):
-            lowest = -self._backward().epsilon_near(LIMITS.least_shared_log_level)
-            highest = self.epsilon_near(1.05 * min(log_level, LIMITS.least_shared_log_level) - 3)
+            lowest = -self._backward().epsilon_near(least_shared_log_level)
+            highest = self.epsilon_near(1.05 * min(log_level, least_shared_log_level) - 3)
             known.append(Conjugate.over(self.log_deltas, lowest, highest))
         return known[-1]
 
@@ -511,9 +506,8 @@ def smooth(losses: Composition) -> bool:
         return True
     tilt = np.ones(1)
     far = 1e9 / math.sqrt(max(float(losses.moments(tilt)[2][0]), 1e-300))
-    return bool(
-        losses.log_decay(1.0, np.array([far]), LIMITS.decay_efolds)[0] <= -LIMITS.decay_efolds
-    )
+    decay_efolds = 45.0  # E-folds by which the characteristic function must decay for the contour.
+    return bool(losses.log_decay(1.0, np.array([far]), decay_efolds)[0] <= -decay_efolds)
 
 
 @register(100, "few releases whose K is costly, or K does not decay: discretization on a grid")

@@ -61,7 +61,6 @@ class Limits:
     miss_tilts: int = 8  # most tilts to try for 1 - power
     known_deviations: float = 4.0  # deviations within which a tilted distribution is accurate
     shared_deviations: float = 1.0  # largest distance between centers that share a tilt
-    round_efolds: float = 3.0  # largest move in a round
 
 
 LIMITS = Limits()
@@ -87,6 +86,7 @@ def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
 
     low, high = math.log(0.1 * LIMITS.least_tilt), math.log1p(largest)
     guess = min(math.log(2.0), high)
+    round_efolds = 3.0  # largest move in a round
     for _ in range(12):  # rounds of a search for the tilt of a level
         c = math.expm1(guess)
         k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
@@ -100,7 +100,7 @@ def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
         ):
             break
         guess = min(
-            max(guess, before - LIMITS.round_efolds), before + LIMITS.round_efolds
+            max(guess, before - round_efolds), before + round_efolds
         )  # the distribution is not normal
     return math.expm1(guess)
 

@@ -62,7 +62,6 @@ class Limits:
     grid_steps: int = 64
     weight_efolds: float = 200.0  # minus the logarithm of a normal's least weight
     unlike_parts: int = 400  # parts beyond which all levels of all parts are too slow
-    fair_width: float = 1e-5  # the same for grids
     # Width of log delta at which a line with other losses suffices.
     line_width: float = 1e-9
     least_height: float = 0.3  # least height of a line's end, in units of the tilt
@@ -522,11 +521,12 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         return CascadeProfile(engines, composition.log_total_variation, asked)
     # A grid of few steps is fast if a loss is only a ratio, without a piecewise distribution.
     fast = few and order == "one"
-    enough = LIMITS.fair_width if fast else CONTOUR_LIMITS.grid_width
+    fair_width = 1e-5  # width of log delta beyond which a finer grid is asked
+    enough = fair_width if fast else CONTOUR_LIMITS.grid_width
     # A coarse grid answers most questions in a tenth of the time.
     engines.append((enough, lambda: dots_profile(composition, 1 << 13)))  # points of the first grid
     # Points of the second grid.
-    engines.append((LIMITS.fair_width, lambda: dots_profile(composition, 1 << 15)))
+    engines.append((fair_width, lambda: dots_profile(composition, 1 << 15)))
     engines.append((enough, lambda: dots_profile(composition)))
     method = "contour", Engine.CONTOUR
     return CascadeProfile(engines, composition.log_total_variation, method=method)

@@ -31,13 +31,9 @@ class Limits:
     # Largest height of the strip times m and mu: it bounds Re psi from below.
     strip_angle: float = 1.2
     strip_height: float = 4.0  # largest height of the strip
-    bent_angle: float = 0.6  # the same for a negative power of R, which grows with the height
-    # Height times kappa of a bent path's strip: size and angle rise [LS-9].
-    bent_strip_angle: float = 0.9
     error_efolds: float = 45.0  # a sum over y errs by about e^-45
     psi_reach: float = 72.0  # m x at which e^-psi underflows
     psi_error: float = 1e-12  # relative error of psi; the complex erf errs by 1e-13
-    distance_bits: int = 24  # bits of the distance of nodes
 
 
 LIMITS = Limits()
@@ -78,22 +74,26 @@ class StepGrid:
         self.start, self.bend = -PAD_DEVIATIONS, 1.0
         if not self.rises:
             self.start = min(loss.range(loss.power(last_tilt))[0], -PAD_DEVIATIONS)
+        bent_angle = 0.6  # less for a negative power of R, which grows with the height
         # Height times mu of a strip without windows, below a quarter turn [LS-4].
-        turn = 1.5 if order == "one" and loss.removed else LIMITS.bent_angle
+        turn = 1.5 if order == "one" and loss.removed else bent_angle
         height = min(
             (turn if sharpness is None else LIMITS.strip_angle / sharpness) / mu,
             LIMITS.strip_height,
         )
+        # Height times kappa of a bent path's strip: size and angle rise [LS-9].
+        bent_strip_angle = 0.9
         if order == "symmetric":
-            height = min(height, LIMITS.bent_angle / mu, LIMITS.bent_strip_angle)
-            self.bend = LIMITS.bent_strip_angle / height
+            height = min(height, bent_angle / mu, bent_strip_angle)
+            self.bend = bent_strip_angle / height
             self.start = -(LIMITS.error_efolds + 5) / self.bend
         self.a = 0.5 * height
         h = coarse * math.tau * self.a / (LIMITS.error_efolds + 2 * self.a * self.a + 1)
         # Places are exact: multiples of a number with few bits.
         mantissa, exponent = math.frexp(min(h, widest))
+        distance_bits = 24  # bits of the distance of nodes
         self.h = math.ldexp(
-            math.floor(math.ldexp(mantissa, LIMITS.distance_bits)), exponent - LIMITS.distance_bits
+            math.floor(math.ldexp(mantissa, distance_bits)), exponent - distance_bits
         )
         self._first = math.floor(self.start / self.h)
         self.start = self._first * self.h

@@ -44,7 +44,6 @@ class Limits:
     # Straight share of a bent path beyond its last node.
     straight_share: float = 0.99
     last_exponent: float = 100.0  # the window's exponent at the last node
-    moment_margin: float = 1e-6  # relative margin of moments, for rounding
 
 
 LIMITS = Limits()
@@ -261,7 +260,8 @@ class StepNodes:
         variance = (second - e2) / (1 + e0) - first**2
         second, fourth = ((v + e) / (1 - e0) for v, e in ((second, e2), (fourth, e4)))
         spread = 2 * fourth + 8 * fourth**0.75 * first + 6 * second**2
-        return max(variance * (1 - LIMITS.moment_margin), 0.0), spread * (1 + LIMITS.moment_margin)
+        moment_margin = 1e-6  # relative margin of moments, for rounding
+        return max(variance * (1 - moment_margin), 0.0), spread * (1 + moment_margin)
 
     def turn(self, tilt: float) -> float:
         """Return the u that minimizes 1 - u^2 Var(L) + u^4 E(L - L')^4 / 24."""
