@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from neyman import notebook
 from neyman.accounting.calibrate import Budget, calibrate_exact
 from neyman.accounting.semantics.budget import PlanBudget, Zcdp, budget_of
-from neyman.accounting.semantics.digits import plain
+from neyman.accounting.semantics.digits import exact_text, plain
 from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
@@ -74,6 +74,7 @@ class Plan(PlanModel):
         queries: such as ``ny.query.count(by=["sex"])``. Shares are relative: Neyman divides each
             share by their sum. A query without a name takes the name of its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
+            With ``{"zcdp": "1/10", "unspent": "1/5"}``, the queries take 4/5 of the budget.
         columns: the section of each column: `keys`, or ``{"integer": True}`` or
             ``{"decimals": 2}`` for a column to sum. Its numbers are rounded down to these digits.
         tables: further private tables by name, such as
@@ -186,6 +187,7 @@ class Plan(PlanModel):
         parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
+        parts["unspent"] = document.budget.unspent
         plan = cls._of(parts).with_partitions(partitions)._with_methods()
         problems = [*unmoved(plan)] or [*plan._outright(), *plan._curve_problems()]
         if problems:
@@ -345,7 +347,7 @@ class Plan(PlanModel):
         return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
-        """Return the plan's mechanism with a total cost of rho = 1 / ``scale`` in zCDP.
+        """Return the plan's mechanism: with what is unspent, it costs rho = 1 / ``scale`` in zCDP.
 
         An integer table with largest squared shift ``squared`` and share ``share`` of the budget
         gets sigma^2 = squared * scale / (2 share).
@@ -419,7 +421,7 @@ class Plan(PlanModel):
         with self._budget_named():
             normal, step = any(map(calibrates_as_normal, self.cases)), Fraction(1, 10**9)
             # The two curves are rounded by different steps.
-            while normal and not self.target.admits(self.at_scale(scale)):
+            while normal and not self.target.admits(self.at_scale(scale) + self.rest(scale)):
                 scale, step = scale * (1 + step), 2 * step
             return scale
 
@@ -435,7 +437,10 @@ class Plan(PlanModel):
         with self._budget_named():
             make = normal_at_scale if any(map(calibrates_as_normal, self.cases)) else at_scale
             return calibrate_exact(
-                lambda scale: Alternatives.of(make(case, scale) for case in self.cases), self.target
+                lambda scale: (
+                    Alternatives.of(make(case, scale) for case in self.cases) + self.rest(scale)
+                ),
+                self.target,
             )
 
     @cached_property
@@ -471,8 +476,12 @@ class Plan(PlanModel):
         return f"{self.unit.neighboring}{same}"
 
     def _budget_text(self) -> str:
-        fields = self.budget_dict()
+        fields = self.budget_dict() | self.unspent_field()
         return ", ".join(f"{name} {value}" for name, value in fields.items() if name != "kind")
+
+    def unspent_field(self) -> dict[str, str]:
+        """Return the field of a plan's budget that states what is unspent; none without it."""
+        return {"unspent": exact_text(self.unspent)} if self.unspent else {}
 
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
@@ -527,7 +536,7 @@ class Plan(PlanModel):
         if self.hierarchies:
             content["hierarchy"] = {one.name: one.to_dict() for one in self.hierarchies}
         content["totals"] = self._totals_sections() or None
-        content["budget"] = self.budget.to_fields()
+        content["budget"] = self.budget.to_fields() | self.unspent_field()
         content["query"] = [
             query.to_dict(columns, declared_share(query, self.unit))
             for query in self.queries

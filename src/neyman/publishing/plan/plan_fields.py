@@ -113,6 +113,13 @@ def _positive(value: object) -> Fraction:
     return number
 
 
+def _unspent(value: object) -> Fraction:
+    number = _positive(value)
+    if number >= 1:
+        raise ValueError("must be below 1, as the queries take the rest of the budget")
+    return number
+
+
 def _weight(value: object) -> Fraction:
     number = _positive(value)
     if not Fraction(1, LIMITS.error_weight) <= number <= LIMITS.error_weight:
@@ -252,6 +259,9 @@ def _number_schema(text: str) -> WithJsonSchema:
 
 
 Exact = Annotated[Fraction, PlainValidator(_positive), _number_schema("exact: 0.25 or '1/4'")]
+Unspent = Annotated[
+    Fraction, PlainValidator(_unspent), _number_schema("exact, below 1: 0.2 or '1/5'")
+]
 Key = Annotated[
     str | int | bool,
     PlainValidator(_key),
@@ -547,11 +557,14 @@ class BudgetPart(Strict):
     delta: Exact | None = Field(
         None, description="delta, with epsilon; with zcdp for keys that are found in the data"
     )
+    unspent: Unspent = Field(
+        Fraction(0), description="the exact part of the budget that no query takes, below 1"
+    )
 
     @property
     def numbers(self) -> dict[str, Fraction]:
         """Return the given numbers. A success with its baseline becomes a power with its level."""
-        given = {name: value for name, value in self if value is not None}
+        given = {name: value for name, value in self if value is not None and name != "unspent"}
         if set(given) == {"success", "baseline"}:
             return {"power": given["success"], "level": given["baseline"]}
         return given

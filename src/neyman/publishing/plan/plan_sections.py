@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,7 +51,8 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     """Return the dictionary of a plan's TOML file for the arguments of `Plan`.
 
     Args:
-        fields: the given arguments. Shares are relative: Neyman divides each share by their sum.
+        fields: the given arguments. Shares are relative: Neyman divides each share by their sum,
+            and multiplies it by the part of the budget that is not unspent.
 
     Raises:
         PlanError: the unit, the budget, or the queries have a wrong type.
@@ -72,12 +74,21 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     del data["queries"]
     given = cast("Iterable[object]", queries)
     data["query"] = [dict(query) if check.is_mapping(query) else query for query in given]
-    _divide_shares(data["query"])
+    _divide_shares(data["query"], _spent(data["budget"]))
     return data
 
 
-def _divide_shares(queries: Sequence[object]) -> None:
-    """Divide the queries' shares by their sum. The default share is 1."""
+def _spent(budget: Mapping[str, Any]) -> Fraction:
+    """Return the part of a budget that queries take; 1 if the budget's own check refuses it."""
+    try:
+        spent = 1 - check.exact("unspent", budget.get("unspent", 0))
+    except (TypeError, ValueError):
+        return Fraction(1)
+    return spent if 0 < spent <= 1 else Fraction(1)
+
+
+def _divide_shares(queries: Sequence[object], spent: Fraction) -> None:
+    """Scale the queries' shares so that their sum is ``spent``. The default share is 1."""
     measured: list[dict[str, Any]] = [query for query in queries if isinstance(query, dict)]
     for query in measured:
         if "public" not in query:
@@ -90,4 +101,4 @@ def _divide_shares(queries: Sequence[object]) -> None:
     if shares and min(shares) > 0:
         total = sum(shares)
         for query, share in zip(shared, shares, strict=True):
-            query["share"] = share / total
+            query["share"] = spent * share / total

@@ -93,7 +93,7 @@ def read_queries(
         if part.title is not None and titles[part.title] > 1
     )
     if not problems:
-        _check_shares(queries, problems)
+        _check_shares(queries, document.budget.unspent, problems)
     return queries
 
 
@@ -492,18 +492,23 @@ def _size_problems(
 
 def _unused_share(document: PlanDocument) -> str:
     """Return the end of an error message, with the share left for each query without one, or ""."""
-    left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
+    given = (part.share or Fraction(0) for part in document.query)
+    left = 1 - sum(given, document.budget.unspent)
     open_ = sum(part.share is None for part in document.query)
     return f", such as '{left / open_}'" if left > 0 else ""
 
 
-def _check_shares(queries: Iterable[Query], problems: list[str]) -> None:
+def _check_shares(queries: Iterable[Query], unspent: Fraction, problems: list[str]) -> None:
     shares = {query.name: query.share for query in queries if query.split}
     if not shares:
         problems.append("query: every table is declared public, so nothing is measured; add one")
-    elif sum(shares.values()) != 1:
+        return
+    shares |= {"budget.unspent": unspent} if unspent else {}
+    left = 1 - sum(shares.values(), Fraction(0))
+    if left:
         text = ", ".join(f"{name} {share}" for name, share in shares.items())
-        problems.append(f"query[].share: {_sum_text(shares.values())} ({text})")
+        rest = f"; or leave the rest with budget.unspent = '{unspent + left}'" if left > 0 else ""
+        problems.append(f"query[].share: {_sum_text(shares.values())} ({text}){rest}")
 
 
 def _sum_text(parts: Iterable[Fraction]) -> str:
