@@ -160,6 +160,7 @@ def _details(
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
         ("Files", joined(", ", files)),
+        ("Values", "" if {"share", "public"} & query.keys() else "fixed by the totals"),
     ]
 
 

@@ -35,10 +35,16 @@ from neyman.publishing.plan.measurement import (
     fitting_delta,
     normal_at_scale,
 )
-from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, PlanError, json_schema, parse
+from neyman.publishing.plan.plan_fields import (
+    PLAIN_SOURCE,
+    PlanDocument,
+    PlanError,
+    json_schema,
+    parse,
+)
 from neyman.publishing.plan.plan_model import PlanModel
-from neyman.publishing.plan.plan_sections import plan_sections, read_sections
-from neyman.publishing.plan.query import NoiseKind, in_bins, interval_ranks
+from neyman.publishing.plan.plan_sections import divide_shares, plan_sections, read_sections
+from neyman.publishing.plan.query import NoiseKind, Query, in_bins, interval_ranks
 from neyman.publishing.plan.query_resolution import LIMITS as QUERY_LIMITS
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import resolve
@@ -150,7 +156,8 @@ class Plan(PlanModel):
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
-        same = type(self).from_dict(plan_sections(given), folder=folder)
+        document = divide_shares(parse(plan_sections(given)))
+        same = type(self)._from_document(document, folder)
         if same.rows_not_stated:
             warnings.warn(same.rows_not_stated, stacklevel=2)
         for field in fields(self):
@@ -177,12 +184,18 @@ class Plan(PlanModel):
         Raises:
             PlanError: with every problem found.
         """
-        document = parse(data)
+        return cls._from_document(parse(data), folder)
+
+    @classmethod
+    def _from_document(cls, document: PlanDocument, folder: str | Path | None) -> Plan:
         names = ("columns", "hierarchies", "queries", "rows", "tables", "totals")
         *resolution, partitions = resolve(
             document, None if folder is None else Path(check.path("folder", folder))
         )
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
+        queries: tuple[Query, ...] = parts["queries"]
+        parts["fixed"] = tuple(query for query in queries if not (query.split or query.public))
+        parts["queries"] = tuple(query for query in queries if query.split or query.public)
         parts |= {name: getattr(document, name) for name in _COPIED}
         parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
@@ -495,6 +508,8 @@ class Plan(PlanModel):
             ["Neighboring datasets", self._relation_text()],
             ["Budget", self._budget_text()],
         ]
+        if self.fixed:
+            rows.append(["Fixed by the totals", ", ".join(query.name for query in self.fixed)])
         yield notebook.table(["Field", "Value"], rows)
         yield _error_tables().error_table(self)
 
@@ -539,7 +554,7 @@ class Plan(PlanModel):
         content["budget"] = self.budget.to_fields() | self.unspent_field()
         content["query"] = [
             query.to_dict(columns, declared_share(query, self.unit))
-            for query in self.queries
+            for query in (*self.queries, *self.fixed)
             if not query.searched
         ]
         # A canonical plan states what its author chose, and no field that the author left out.

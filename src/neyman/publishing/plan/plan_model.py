@@ -53,6 +53,7 @@ class PlanModel:
     disjoint: bool = False
     totals: tuple[Total, ...] = ()
     unspent: Fraction = Fraction(0)
+    fixed: tuple[Query, ...] = ()  # by the totals: not measured
 
     @classmethod
     def _of(cls, parts: Mapping[str, Any]) -> Self:

@@ -32,6 +32,7 @@ from neyman.publishing.plan.query import (
     first_table,
 )
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
+from neyman.publishing.plan.totals import is_fixed
 
 
 @dataclass(frozen=True)
@@ -195,10 +196,13 @@ def _query(
     return None if errors else query
 
 
-def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
-    """Return the levels of a query's tables, and the levels whose tables are measured."""
+def _levels(context: QueryContext) -> tuple[tuple[str, ...], list[str], str]:
+    """Return the levels of a query's tables, those that are measured, and what the others are."""
+    part = context.part
     names = part.at or (ALL,)
-    return names, [level for level in names if level not in (part.public or {})]
+    if is_fixed(context.document, part):
+        return names, [], "fixed by the totals"
+    return names, [level for level in names if level not in (part.public or {})], "public"
 
 
 def _by(part: QueryPart) -> tuple[str, ...]:
@@ -349,7 +353,7 @@ def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[st
 
 
 def _public_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
-    names, _ = _levels(context.part)
+    names = context.part.at or (ALL,)
     for level in context.part.public or {}:
         spot, reason = context.spot(f"public.{level}"), _why_not_public(context)
         places = places_of(hierarchies, level) if _is_level(hierarchies, level) else 1
@@ -382,13 +386,13 @@ def _why_not_public(context: QueryContext) -> str:
 
 
 def _share_problems(context: QueryContext) -> Iterator[str]:
-    part, (names, measured) = context.part, _levels(context.part)
+    part, (names, measured, others) = context.part, _levels(context)
     for level, value in part.weight.items() if isinstance(part.weight, dict) else ():
         spot = f"{context.spot(f'weight.{level}')} = {show(value)}"
         if level not in names:
             yield f"{spot}: must be a level of this query; {suggest(level, names)}"
         elif level not in measured:
-            yield f"{spot}: the level is public and has no error that could count"
+            yield f"{spot}: the level is {others} and has no error that could count"
     split = part.split or {}
     if part.split is not None and set(split) != set(measured):
         yield (
@@ -403,15 +407,16 @@ def _share_problems(context: QueryContext) -> Iterator[str]:
             f"{_unused_share(context.document)}"
         )
     if not measured and part.share is not None:
-        yield f"{context.spot('share')}: all its levels are public, so it takes no share"
+        reason = f"all its levels are {others}, so it takes no share; leave it out"
+        yield f"{context.given('share')}: {reason}"
     if not measured and isinstance(part.weight, Fraction):
-        yield f"{context.spot('weight')}: all its levels are public, so it has no error"
+        yield f"{context.spot('weight')}: all its levels are {others}, so it has no error"
 
 
 def _resolve_query(
     context: QueryContext, numbers: Mapping[str, tuple[int, ...]], search: ClipSearch | None
 ) -> Query:
-    part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
+    part, measure, (names, measured, _) = context.part, context.measure, _levels(context)
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
     columns = [context.columns[name] for name in dict.fromkeys((part.column, part.over)) if name]
@@ -501,7 +506,9 @@ def _unused_share(document: PlanDocument) -> str:
 def _check_shares(queries: Iterable[Query], unspent: Fraction, problems: list[str]) -> None:
     shares = {query.name: query.share for query in queries if query.split}
     if not shares:
-        problems.append("query: every table is declared public, so nothing is measured; add one")
+        problems.append(
+            "query: every table is public or fixed by the totals, so nothing is measured; add one"
+        )
         return
     shares |= {"budget.unspent": unspent} if unspent else {}
     left = 1 - sum(shares.values(), Fraction(0))
