@@ -527,7 +527,8 @@ class HierarchyPart(Strict):
 
     levels: Names = Field(description="level names, top first", min_length=1)
     keys: Text | PublicRows = Field(
-        description="a CSV file with a column for each level, or the rows themselves"
+        description="a CSV file with a column for each level, or the rows themselves; '' on the "
+        "levels below a place that ends above the lowest one"
     )
     unknown: Text | Texts = Field(
         "drop", description="'drop', the name of a lowest-level place, or its path"
@@ -711,11 +712,15 @@ class QueryPart(Strict):
         return data
 
 
+def _total_key(value: object) -> str | int | bool:
+    return "" if value == "" else _key(value)  # the name below a place that ends above
+
+
 class TotalsPart(Strict):
     """Declare exact public totals: the number of rows for each key of some columns."""
 
     by: Names = Field(description="columns with keys, and at most one level", min_length=1)
-    values: Text | Several[Several[Key]] = Field(
+    values: Text | Several[Several[Annotated[Key, PlainValidator(_total_key)]]] = Field(
         description="a CSV file with a column for each key and a column 'total', or rows of keys "
         "and a total"
     )
