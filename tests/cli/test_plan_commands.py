@@ -8,6 +8,7 @@ import re
 import tomllib
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,6 +48,21 @@ def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(
     assert powers == sorted(powers, reverse=True)
     exact = json.loads(asked("calibrate", plan, "--zcdp", 0.5, "--json"))
     assert exact["zcdp"] == "1/2"
+
+
+def test_what_a_plan_leaves_is_left_when_it_is_calibrated(tmp_path):
+    query = '[[query]]\nname = "race"\nmeasure = "count"\nby = ["race"]\nshare = "4/5"\n'
+    text = MIXED[: MIXED.index("[consistency]")].replace("[budget]", '[budget]\nunspent = "1/5"')
+    (tmp_path / "plan.toml").write_text(text + query)
+    there = document("calibrate", tmp_path / "plan.toml", "--error", "race", 25)
+    # One person moves two cells by one.
+    assert float(Fraction(there["zcdp"])) == pytest.approx(2 / (2 * 0.8 * 625), rel=1e-3)
+    budget = ("--power", there["power"], "--level", 0.05)
+    back = document("calibrate", tmp_path / "plan.toml", *budget)
+    assert back["errors"][0]["standard_error"] == pytest.approx(25, rel=1e-3)
+    content = document("plan", "check", tmp_path / "plan.toml")
+    assert content["mechanisms"][0]["zcdp"] == "2/25"
+    assert "race" in asked("plan", "check", tmp_path / "plan.toml")
 
 
 def test_the_curve_of_a_calibration_is_drawn(plan, tmp_path):

@@ -117,7 +117,7 @@ def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
     from neyman.publishing.plan.plan import Plan
 
     fields = {name: str(check.exact(name, value)) for name, value in budget.items()}
-    return Plan.from_dict(plan.canonical() | {"budget": fields})
+    return Plan.from_dict(plan.canonical() | {"budget": fields | plan.unspent_field()})
 
 
 def _delta(plan: Plan) -> Fraction | None:

@@ -456,6 +456,25 @@ def test_weights_of_a_plan_are_kept(weight, tmp_path):
     assert [q.weight for q in moved.queries] == [q.weight for q in plan.queries]
 
 
+@pytest.mark.parametrize("more", ["", "disjoint = true\n"])
+@pytest.mark.parametrize("asked", [{}, {"weights": [600, 400]}, {"rho": 0.25}])
+def test_what_a_plan_leaves_is_left_in_the_explorer(asked, more, tmp_path):
+    path = tmp_path / "plan.toml"
+    text = PLAN.replace("[budget]", '[budget]\nunspent = "1/5"').replace(
+        "schema = 2", more + "schema = 2"
+    )
+    for share in (query["share"] for query in tomllib.loads(PLAN)["query"]):
+        text = text.replace(f'share = "{share}"', f'share = "{Fraction(share) * 4 / 5}"')
+    path.write_text(text)
+    desk = PlanDesk(opened_from(str(path)))
+    asked = {"about": "plan", "level": 0.05, "prior": 0.5, "delta": 1e-6} | asked
+    written = Plan.from_dict(toml_of(desk, asked))
+    assert written.left == Fraction(1, 5)
+    assert sum(query.share for query in written.queries) == Fraction(4, 5)
+    rho = next(row for row in desk.guarantee(asked).more if row[0] == "Rho (zCDP)")
+    assert float(rho[1]) == pytest.approx(0.8 / float(written.scale), rel=1e-2)
+
+
 def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, tmp_path):
     path = tmp_path / "adding.toml"
     path.write_text(PLAN + '[consistency]\nmethod = "least-squares"\n')

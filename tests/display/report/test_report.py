@@ -516,6 +516,17 @@ def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_pat
     assert "100%" not in section.partition("All 3")[0]
 
 
+def test_a_report_says_how_much_of_the_budget_its_tables_leave(tmp_path):
+    budget = {"zcdp": "1/10", "unspent": "1/5"}
+    data = pa.table({"sex": ["f", "m"], "age": ["young", "old"]})
+    weighed = budget_section(page(released(a_plan(budget=budget), data, tmp_path / "out")))
+    assert "both, overall 4 9 60% sex, overall 2 1 20% Left unspent 20% All 6 100%" in weighed
+    assert "The tables leave 20% of the budget: their noise is as large as if one more" in weighed
+    assert "No other shares would lower it by as much as 1%." in weighed
+    other = budget_section(page(released(a_plan(), data, tmp_path / "whole")))
+    assert "leave" not in other
+
+
 def test_a_split_is_explained_where_the_plan_states_weights(weighed, tmp_path):
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")
     section = budget_section(html)

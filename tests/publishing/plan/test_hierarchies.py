@@ -13,18 +13,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import neyman as ny
 from commands import answered
+from neyman.display import page
 from neyman.publishing import (
+    DataError,
     Plan,
     PlanError,
     aggregate_cells,
+    check_schema,
     moved,
     open_table,
     prepared,
     toml_text,
     usual,
+    verify,
 )
-from plain_engine import maximal
+from plain_engine import counted, maximal
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"]]
 INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"]]
@@ -260,3 +265,118 @@ def test_a_row_of_a_listed_region_and_an_unlisted_county_counts_by_a_derived_col
         counted = aggregate_cells(example, rows)
     assert counted["path", "region", "count"].dense().tolist() == [1, 1]
     assert counted["column", "all", "count"].dense().tolist() == [3, 1]
+
+
+# ---- places of unequal depth -------------------------------------------------------------------
+
+RAGGED = [
+    ["US", "OH", "1"],
+    ["US", "OH", "02"],
+    ["US", "DC", ""],
+    ["PR", "", ""],
+    ["US", "IA", "1"],
+]
+NAMES = ["nation", "state", "county"]
+
+
+def ragged(keys=RAGGED, **more):
+    query = {"name": "n", "measure": "count", "at": NAMES, "share": 1}
+    place = {name: more.pop(name) for name in ("unknown", "integer") if name in more}
+    return Plan.from_dict({
+        "schema": 2, "name": "ragged", "dataset": "d@1", "table": "rows",
+        "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
+        "hierarchy": {"place": {"levels": NAMES, "keys": keys, **place}},
+        "budget": {"zcdp": 1}, "query": [query], **more,
+    })  # fmt: skip
+
+
+def rows_of(*paths):
+    return pa.table(
+        {n: pa.array([path[i] for path in paths], pa.string()) for i, n in enumerate(NAMES)}
+    )
+
+
+PEOPLE = rows_of(
+    *[("US", "OH", "1")] * 5, *[("US", "OH", "02")] * 3, *[("US", "DC", None)] * 4,
+    ("US", "DC", ""), ("US", "DC", "1"), ("US", "OH", None), *[("PR", None, None)] * 2,
+    ("PR", "", ""), ("PR", "x", ""), (None, None, None), ("US", None, None), ("US", "IA", "1"),
+)  # fmt: skip
+
+
+def test_a_place_that_ends_above_the_lowest_level_counts_the_rows_without_a_name_below(engine):
+    """A place is a whole path: a missing name differs from each name."""
+    for keys, more in ((RAGGED, {}), ([*RAGGED[:1], ["US", "OH", "2"], *RAGGED[2:]], INTEGER)):
+        result = counted(ragged(keys, **more), PEOPLE, engine)
+        assert result["n", "county", "count"] == [5, 3, 5, 3, 1]
+        assert result["n", "state", "count"] == [8, 5, 3, 1]
+        assert result["n", "nation", "count"] == [14, 3]
+    for unknown in ("DC", ["US", "DC"]):
+        own = ragged(unknown=unknown)
+        assert counted(own, PEOPLE, engine)["n", "county", "count"] == [5, 3, 10, 3, 1]
+        assert own.canonical()["hierarchy"]["place"]["unknown"] == ["US", "DC"]
+
+
+INTEGER = {"integer": ["county"]}
+
+
+def test_a_derived_level_without_a_name_is_missing(engine):
+    derive = {"county": {"map": "code", "to": {"a": "1", "b": "02"}}}
+    codes = {"1": "a", "02": "b", "": None, None: None}
+    data = PEOPLE.drop(["county"]).append_column(
+        "code", pa.array([codes.get(one, "c") for one in PEOPLE["county"].to_pylist()], pa.string())
+    )
+    keys = [*RAGGED, ["US", "UT", "none of these"]]
+    own = ragged(keys, derive=derive, columns={"code": {"type": "text"}})
+    with prepared(own, open_table(data, engine, ["nation", "state", "code"])) as rows:
+        cells = aggregate_cells(own, rows)["n", "county", "count"]
+    assert cells.dense().tolist() == [5, 3, 5, 3, 1, 0]
+
+
+def test_one_row_moves_ragged_tables_as_it_moves_tables_of_equal_depth():
+    even = [["US", "OH", "1"], ["US", "OH", "02"], ["US", "DC", "3"], ["PR", "4", "5"]]
+    own, other = ragged(RAGGED[:4]), ragged(even)
+    assert own.entries() == other.entries()
+    assert [*usual(own)] == [*usual(other)]
+    for scenario in usual(own):
+        assert moved(own, *scenario) == moved(other, *scenario)
+
+
+def test_a_ragged_plan_is_written_read_released_and_verified(tmp_path):
+    totals = [{"by": ["county"], "values": [[*row, 3 + i] for i, row in enumerate(RAGGED)]}]
+    known = {"unknown": ["US", "DC"], "columns": {"sex": {"keys": ["f", "m"], "unknown": "m"}}}
+    by_sex = [{"measure": "count", "by": ["sex"], "share": 1}]
+    for more in ({}, known, known | {"totals": totals, "query": by_sex}):
+        own = ragged(**more, consistency={"method": "integer"})
+        again = Plan.from_dict(tomllib.loads(toml_text(own.canonical())))
+        assert (again, again.hash) == (own, own.hash)
+    own = ragged(consistency={"method": "integer"})
+    ledger = ny.throwaway(9)
+    ledger.register("d@1", protects="person", neighboring="replace-one", rows=1)
+    release = ny.run(own, PEOPLE, ledger, tmp_path / "out")
+    assert all(check.ok for check in verify(release.folder, {"report.html": page}))
+    table = release.tables["consistent/n.county"]
+    assert table.select(NAMES).to_pylist() == [dict(zip(NAMES, row, strict=True)) for row in RAGGED]
+    states = release.tables["consistent/n.state"]["value"].to_pylist()
+    counties = table["value"].to_pylist()
+    assert states == [counties[0] + counties[1], *counties[2:]]
+
+
+@pytest.mark.parametrize(("keys", "said"), [
+    ([["US", "", "1"]], "row 1 '1' is an orphan: it has no state"),
+    ([["US", "OH", "1"], ["", "", ""]], "row 2 has no name .nation = ''"),
+    ([["US", "OH", ""], ["US", "DC", ""]], "no name .county = ''., nor has any other row"),
+    ([["US", "OH", "1"], ["US", "DC", " "]], "row 2 ' ' is an orphan|county = ' ' with blanks"),
+    ([["US", "OH", "1"], ["US", "DC"]], "row 2 has 2 values.*write '' on the levels below"),
+    ([["US", "OH", "1"], ["US", "DC", ""], ["US", "DC", ""]], "row 3 repeats row 2"),
+])  # fmt: skip
+def test_places_that_end_nowhere_are_refused(keys, said):
+    with pytest.raises(PlanError, match=said):
+        ragged(keys)
+
+
+def test_a_place_without_a_name_below_needs_the_column_of_its_own_level():
+    with pytest.raises(DataError, match="no column 'nation', and the place 'PR' has no name below"):
+        check_schema(ragged(), open_table(PEOPLE.drop(["nation"]), "duckdb"))
+    own = ragged([row for row in RAGGED if row[0] == "US"])
+    data = PEOPLE.drop(["nation"])
+    assert counted(own, data)["n", "county", "count"] == [5, 3, 5, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 import tomllib
@@ -304,3 +305,129 @@ def test_no_set_gets_into_a_plan_because_its_order_would_be_in_the_hash(unordere
     for change in places:
         with pytest.raises(PlanError):
             ny.Plan(**{**plan, **change})
+
+
+# ---- what a budget leaves ----------------------------------------------------------------------
+
+KINDS = [
+    {"zcdp": "1/10"}, {"gdp": "1/2"}, {"epsilon": 1, "delta": "1e-6"},
+    {"power": "1/4", "level": "1/20"},
+]  # fmt: skip
+RELATIONS = ["replace-one", "add-remove"]
+
+
+def leaving(unspent=None, *, rest=None, neighboring="replace-one", budget=KINDS[0], **more):
+    """A plan that leaves a part of its budget, or one whose ``rest`` is the share of a query."""
+    unit = ny.Unit("person", neighboring=neighboring, rows=1)
+    queries = [*more.pop("queries", GIVEN["queries"])]
+    queries += [] if rest is None else [ny.query.count(name="rest", share=rest)]
+    budget = budget if unspent is None else {**budget, "unspent": unspent}
+    return ny.Plan(**GIVEN | {"unit": unit, "queries": queries, "budget": budget} | more)
+
+
+def noise_of(plan):
+    return {(e.query, e.level, e.measure): float(s) for e, s in plan.calibrated()}
+
+
+def same_noise(plan, other, within=1e-9):
+    noise = noise_of(other)
+    return noise_of(plan) == pytest.approx({name: noise[name] for name in noise_of(plan)}, within)
+
+
+@pytest.mark.parametrize("neighboring", RELATIONS)
+@pytest.mark.parametrize("budget", KINDS)
+def test_what_is_unspent_leaves_the_noise_of_a_plan_with_one_more_query(budget, neighboring):
+    given = {"budget": budget, "neighboring": neighboring}
+    for noise, within in (("rounded-gaussian", 1e-9), ("discrete-gaussian", 5e-3)):
+        plan = leaving("1/5", noise=noise, **given)
+        assert same_noise(plan, leaving(rest=Fraction(1, 2), noise=noise, **given), within)
+        assert [query.share for query in plan.queries] == [Fraction(2, 5)] * 2
+        assert plan.left == Fraction(1, 5)
+
+
+@pytest.mark.parametrize("budget", KINDS)
+def test_what_a_plan_leaves_can_be_spent_within_the_budget_and_no_more(budget):
+    plan = leaving("1/5", budget=budget)
+    published, mu = plan.mechanism(), float(2 * plan.left / plan.scale) ** 0.5
+    assert published.rho() * 5 == 4 / plan.scale
+    assert plan.admits(published)
+    assert plan.admits(published + ny.Gaussian(1, sensitivity=mu * (1 - 1e-12)))
+    assert not plan.admits(published + ny.Gaussian(1, sensitivity=mu * 1.01))
+    every = leaving(budget=budget).mechanism()
+    power, most = (one.tradeoff().power(level=0.05) for one in (published, every))
+    assert power.upper < most.lower
+
+
+def test_disjoint_queries_leave_what_a_query_of_all_rows_would_take():
+    columns = {"age": {"type": "whole"}, "sex": ny.keys(["m", "f"], unknown="drop")}
+    apart = [ny.query.count(name="young", where="age < 18"), ny.query.count(where="age >= 18")]
+    parted = [ny.query.count(partition="sex", share=3), ny.query.count(name="all")]
+    for neighboring, queries, more in itertools.product(
+        RELATIONS, (apart, parted), ({"disjoint": True}, {"disjoint": True, "budget": {"gdp": 1}})
+    ):
+        given = {"columns": columns, "queries": queries, "neighboring": neighboring} | more
+        given["noise"] = "rounded-gaussian"
+        plan = leaving("1/3", **given)
+        spending = leaving(rest=sum(Fraction(q.get("share", 1)) for q in queries) / 2, **given)
+        assert same_noise(plan, spending)
+        taken = sum(e.share for e in spending.entries() if e.query == "rest")
+        assert plan.left == taken
+        assert plan.admits(plan.mechanism() + plan.rest(plan.scale))
+        assert ny.Plan.from_dict(plan.canonical()) == plan
+
+
+@pytest.mark.parametrize("more", [
+    {"queries": [ny.query.sum("income", clip="discover"), ny.query.count(by=["sex"])]},
+    {"unit": {"protects": "person", "neighboring": "replace-one", "rows": "discover", "id": "who"}},
+])  # fmt: skip
+def test_a_plan_with_bounds_to_discover_leaves_a_part(more):
+    plan = leaving("1/5", noise="rounded-gaussian", **more)
+    assert same_noise(plan, leaving(rest=Fraction(1, 2), noise="rounded-gaussian", **more))
+    assert sum(entry.share for entry in plan.entries()) + plan.left == 1
+    assert plan.mechanism().rho() == (1 - plan.left) / 10
+    assert ny.Plan.from_dict(plan.canonical()).hash == plan.hash
+
+
+def test_a_plan_with_keys_to_discover_leaves_rho_and_not_their_delta():
+    columns = {"job": {"discover": True}}
+    queries = [ny.query.count(by=["job"], delta="1e-7"), ny.query.count(name="all")]
+    budget = {"epsilon": 1, "delta": "1e-6"}
+    plan = leaving("1/5", columns=columns, queries=queries, budget=budget)
+    assert plan.admits(plan.mechanism() + plan.rest(plan.scale))
+    assert same_noise(
+        plan, leaving(rest=Fraction(1, 2), columns=columns, queries=queries, budget=budget), 5e-3
+    )
+
+
+def test_what_is_unspent_is_in_the_canonical_plan_and_its_text():
+    plan, other = leaving("1/5"), leaving()
+    assert plan.canonical()["budget"] == {"zcdp": "0.1", "unspent": "0.2"}
+    assert "unspent" not in other.canonical()["budget"]
+    assert plan.hash != other.hash
+    again = ny.Plan.from_dict(tomllib.loads(toml_text(plan.canonical())))
+    assert (again, again.hash) == (plan, plan.hash)
+    assert "rho 0.1, unspent 0.2" in repr(plan)
+
+
+@pytest.mark.parametrize("unspent", [0, 1, "3/2", -1, "a fifth", True])
+def test_an_unspent_part_of_no_budget_is_refused_alone(unspent):
+    with pytest.raises(PlanError) as refused:
+        leaving(unspent)
+    (problem,) = refused.value.problems
+    assert problem.startswith("budget.unspent = ")
+
+
+def test_shares_and_what_is_unspent_add_up_to_one_in_a_file():
+    plan = leaving("1/5").canonical()
+    plan["query"][0]["share"] = "1/5"
+    with pytest.raises(PlanError, match=r"0.8, .* \(.*, budget.unspent 1/5\); or .* = '2/5'"):
+        ny.Plan.from_dict(plan)
+    plan["query"][0]["share"] = "1/2"
+    with pytest.raises(PlanError, match=r"too much; .*unspent 1/5\)$"):
+        ny.Plan.from_dict(plan)
+    del plan["budget"]["unspent"], plan["query"][0]["share"]
+    with pytest.raises(PlanError, match=r"share .* is missing; .* such as '3/5'"):
+        ny.Plan.from_dict(plan)
+    plan["query"][0]["share"] = "1/2"
+    with pytest.raises(PlanError, match=r"0.1 too little.*budget.unspent = '1/10'"):
+        ny.Plan.from_dict(plan)

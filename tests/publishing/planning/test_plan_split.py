@@ -305,6 +305,40 @@ def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
     assert "of the declared shares (before: 33.3%)" in split.explained()[1]
 
 
+@pytest.mark.parametrize("relation", LOADS)
+def test_no_grid_has_better_shares_beside_what_is_unspent(relation):
+    budget, before = {"zcdp": 1, "unspent": "2/5"}, dict.fromkeys(["all", "young", "old"], "1/5")
+    split = best_split(parts_by_age(relation, before, budget=budget))
+
+    def value(shares):
+        worst = max(sum(map(math.prod, zip(case, shares, strict=True))) for case in LOADS[relation])
+        return sum((worst + 0.4) / (2 * s) for s in shares)
+
+    grid = [(0.005 * i, 0.005 * j) for i in range(1, 119) for j in range(1, 120 - i)]
+    own = [part.share for part in split.parts]
+    assert sum(own) == Fraction(3, 5)
+    assert split.value == pytest.approx(value([*map(float, own)]), rel=1e-9)
+    assert split.before == pytest.approx(value([0.2] * 3), rel=1e-9)
+    assert split.value <= min(value([a, b, 0.6 - a - b]) for a, b in grid) * (1 + 1e-3)
+    plan = parts_by_age(
+        relation, {part.query: str(part.share) for part in split.parts}, budget=budget
+    )
+    taken = [float(entry.share) for entry in plan.entries()]
+    assert split.value == pytest.approx(sum(1 / (2 * s) for s in taken), rel=1e-9)
+
+
+def test_a_plan_is_rewritten_with_what_it_leaves():
+    query = '[[query]]\nname = "{}"\nmeasure = "count"\nby = ["race"]\nat = {}\nshare = "2/5"\n'
+    text = MIXED[: MIXED.index("[consistency]")].replace("[budget]", '[budget]\nunspent = "1/5"')
+    text += query.format("low", ["county"]) + query.format("high", ["state"])
+    split = best_split(Plan.from_dict(tomllib.loads(text)), {"low": 9})
+    assert [part.share for part in split.parts] == [Fraction(3, 5), Fraction(1, 5)]
+    assert [part.before for part in split.parts] == [Fraction(2, 5)] * 2
+    product = Plan.from_dict(tomllib.loads(rewritten(text, split)))
+    assert [query.share for query in product.queries] == [Fraction(3, 5), Fraction(1, 5)]
+    assert "low.county gets 60.0% of the budget (before: 40.0%)" in split.explained()[1]
+
+
 def test_consistent_disjoint_queries_get_better_shares_than_a_general_optimizer_finds():
     plan = of(
         columns={

@@ -1,5 +1,6 @@
 """The main job: what is charged, when, what is written, and that it can be checked without data."""
 
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ import pytest
 from places import files_of
 
 from neyman import Ledger, Release, zcdp
+from neyman.accounting import Zcdp
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
 from neyman.publishing import (
     Cells,
@@ -26,6 +28,7 @@ from neyman.publishing import (
     Plan,
     PlanError,
     forms,
+    mechanism_list,
     noisy_part,
     open_table,
     verify,
@@ -734,3 +737,44 @@ def test_only_an_error_of_data_is_blamed_on_the_data_and_none_costs_a_charge(tmp
     assert "Jane Doe" not in str(caught.value)
     assert ledger.account("people@1").spent == 0
     assert ledger.entries("people@1") == ()
+
+
+LEAVES = PLAN.replace("zcdp = 0.5", 'zcdp = 0.5\nunspent = "1/8"').replace('"1/2"', '"3/8"')
+
+
+def test_a_release_is_charged_without_what_its_plan_leaves(place):
+    book = Ledger(place / "half.db")
+    book.create("people@1", protects="person", neighboring="replace-one", cap="1/2")
+    one = PLAN[: PLAN.index("[[query]]")] + (
+        '[[query]]\nname = "rest"\nmeasure = "count"\nby = ["race"]\nshare = 1\n'
+    )
+
+    def run(text, out):
+        return release(place / other_plan(place, text), place / "people.parquet", book, place / out)
+
+    receipt = run(LEAVES, "out").receipt
+    assert book.account("people@1").spent == Fraction(7, 16)
+    assert Fraction(receipt.ledger.charged) == Fraction(7, 16)
+    assert receipt.guarantee.rho.upper == pytest.approx(0.4375, rel=1e-12)
+    checks = {check.name: check for check in verify(place / "out")}
+    assert all(check.ok for check in checks.values())
+    assert "and the 0.125 of it that they leave" in checks["budget"].detail
+    with pytest.raises(BudgetRefused):
+        run(one.replace("zcdp = 0.5", 'zcdp = "63/1000"'), "more")
+    run(one.replace("zcdp = 0.5", 'zcdp = "1/16"'), "rest")
+    assert book.account("people@1").spent == Fraction(1, 2)
+
+
+def test_a_receipt_with_the_noise_of_the_whole_budget_is_refused(place):
+    make(place, plan=other_plan(place, LEAVES))
+    path = place / "out/receipt.json"
+    receipt = json.loads(path.read_text())
+    plan = Plan.from_dict(receipt["plan"])
+    louder = plan.changed(budget=Zcdp(Fraction(4, 7)))
+    assert louder.mechanism().rho() == plan.budget.rho
+    receipt["mechanisms"] = [one.to_dict() for one in mechanism_list(louder, louder.calibrated())]
+    path.write_text(json.dumps(receipt))
+    checks = {check.name: check for check in verify(place / "out")}
+    assert checks["mechanisms"].ok
+    assert not checks["budget"].ok
+    assert "that they leave" in checks["budget"].detail

@@ -127,6 +127,78 @@ def test_totals_that_cannot_be_are_refused_with_the_field_and_the_numbers(totals
         plan(*totals, **more)
 
 
+def fixed_query(*by: str, **more: Any) -> dict[str, Any]:
+    return {"name": "fixed", "measure": "count", "by": list(by), **more}
+
+
+def with_fixed(query: dict[str, Any], *totals: Any, **more: Any) -> ny.Plan:
+    return plan(*totals, query=[query, *SECTIONS["query"]], **more)
+
+
+@pytest.mark.parametrize(("query", "totals"), [
+    (fixed_query(at=["state"]), [STATE]),
+    (fixed_query(at=["nation", "state"]), [YEAR, STATE]),
+    (fixed_query(), [YEAR]),
+    (fixed_query("year"), [pairs("race", "year")]),
+    (fixed_query("year", "race", measure="units"), [pairs("race", "year")]),
+    (fixed_query(at=["county"]), [COUNTIES]),
+])  # fmt: skip
+def test_a_query_that_the_totals_fix_takes_no_share_and_is_not_measured(query, totals):
+    own, without = with_fixed(query, *totals), plan(*totals)
+    assert [one.name for one in own.fixed] == ["fixed"]
+    assert own.entries() == without.entries()
+    assert own.mechanism() == without.mechanism()
+    assert own.queries == without.queries
+    assert totals_notes(own)[0] == "Fixed by the totals, and not measured: fixed."
+    again = ny.Plan.from_dict(own.canonical())
+    assert (again, again.hash) == (own, own.hash)
+    assert own.hash != without.hash
+    with pytest.raises(PlanError, match=r"share .* = 0.5: all its levels are fixed .*leave it out"):
+        with_fixed(query | {"share": "1/2"}, *totals)
+
+
+@pytest.mark.parametrize(("query", "totals"), [
+    (fixed_query("year", "race"), [YEAR, pairs("race")]),  # known by row alone
+    (fixed_query("year", at=["state"]), [YEAR, STATE]),
+    (fixed_query(at=["state", "county"]), [STATE]),
+    (fixed_query(at=["state"], where="year == 2020"), [STATE]),
+    (fixed_query(measure="distinct", column="race", at=["state"]), [STATE]),
+])  # fmt: skip
+def test_a_query_that_no_table_of_totals_gives_needs_a_share(query, totals):
+    with pytest.raises(PlanError, match=r"share .* is missing"):
+        with_fixed(query, *totals)
+
+
+def test_a_plan_of_fixed_queries_alone_is_refused():
+    with pytest.raises(PlanError, match="public or fixed by the totals, so nothing is measured"):
+        plan(STATE, query=[fixed_query(at=["state"])])
+
+
+def test_relative_shares_leave_out_a_query_that_the_totals_fix():
+    sections = {name: part for name, part in SECTIONS.items() if name not in ("schema", "query")}
+    queries = [ny.query.count(at=["state"], name="fixed"), ny.query.count(by=["race"], name="race")]
+    queries.append(ny.query.count(by=["year"], name="year", share=3))
+    own = ny.Plan(**sections, queries=queries, totals=[STATE])
+    assert [str(query.share) for query in own.queries] == ["1/4", "3/4"]
+    assert [query.name for query in own.fixed] == ["fixed"]
+
+
+def test_a_release_lists_what_the_totals_fix_and_publishes_no_table_of_it(tmp_path):
+    query = fixed_query(at=["state"], title="People by state")
+    own = with_fixed(query, STATE, consistency={"method": "integer"})
+    ledger = marked(tmp_path / "l.db", own)
+    product = ny.run(own, PEOPLE, ledger, tmp_path / "out")
+    assert {name.rpartition("/")[2] for name in product.tables} == {"all.county", "race.county"}
+    assert product.receipt.ledger.charged == "1/10"
+    assert all(check.ok for check in verify(product.folder, {"report.html": page}))
+    report = (product.folder / "report.html").read_text()
+    assert "Fixed by the totals, and not measured: People by state." in report
+    (tmp_path / "plan.toml").write_text(toml_text(own.canonical()))
+    said = answered("plan", "check", tmp_path / "plan.toml")
+    assert "Fixed by the totals, and not measured: fixed." in said
+    assert "Fixed by the totals" in own._repr_html_()
+
+
 def test_totals_come_from_a_file_in_the_plans_folder_as_from_a_list(tmp_path):
     (tmp_path / "totals.csv").write_text("total,state,nation\n40,Iowa,US\n60,Ohio,US\n")
     listed = plan({"by": ["state"], "values": [["US", "Iowa", 40], ["US", "Ohio", "60"]]})

@@ -205,20 +205,21 @@ class PlanDesk(Desk):
         plan, sections = self._plan, self.opened.sections
         written = copy.deepcopy(dict(sections or {}))
         if plan.disjoint:  # a query with a partition stands for one query per key
-            written |= {"query": plan.canonical()["query"], "disjoint": True}
+            canonical = plan.canonical()
+            written |= {name: canonical[name] for name in ("query", "budget", "disjoint")}
         given = self._weights_asked(question)
         split = given != _weights(self._shares)
         if split or scale != plan.scale:
             # Another guarantee would need other noise than the noise on the screen.
             outright = sum((entry.failure for entry in plan.entries()), Fraction(0))
             more = {"delta": str(outright)} if outright else {}
-            written["budget"] = {"zcdp": str(1 / scale), **more}
+            written["budget"] = {"zcdp": str(1 / scale), **more, **plan.unspent_field()}
         if split:
             shares = dict(zip((q.name for q in self._measured_queries), given, strict=True))
             for query in written["query"]:
                 name = query.get("name", query["measure"])
                 if name in shares:
-                    part = Fraction(shares[name], sum(given))
+                    part = (1 - plan.unspent) * Fraction(shares[name], sum(given))
                     query["share"] = f"{part.numerator}/{part.denominator}"
         return toml_text(written)
 
@@ -231,7 +232,13 @@ class PlanDesk(Desk):
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
             words.known(unit.protects, plan.held),
             words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all, plan.held),
-            [("Rho (zCDP)", words.number(float(1 / scale)), "of all tables together")],
+            [
+                (
+                    "Rho (zCDP)",
+                    words.number(float((1 - plan.left) / scale)),
+                    "of all tables together",
+                )
+            ],
         )
 
     @property

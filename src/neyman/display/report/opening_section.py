@@ -55,7 +55,7 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
             "Invariants",
             markup.lines([listing(receipt, public, LIMITS.queries), exact]) if public else "",
         ),
-        ("Exact totals", _totals(receipt)),
+        ("Exact totals", _totals(receipt, plan)),
         ("Publisher", str(receipt.plan.get("publisher") or "not declared in the plan")),
         ("Date", f"{receipt.ledger.date} (UTC), the day of the charge in the ledger"),
     ]
@@ -73,11 +73,15 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
     return element("header", "\n", content, "\n")
 
 
-def _totals(receipt: Receipt) -> str:
-    """Describe the groups of the exact totals."""
+def _totals(receipt: Receipt, plan: Plan | None) -> str:
+    """Describe the groups of the exact totals, and name the queries that they fix."""
     sections = receipt.plan.get("totals", ())
     names = "; ".join(f"by {', '.join(each['by'])}" for each in sections)
-    return f"Rows {names}. Declared public: exact, and not protected." if names else ""
+    if not names:
+        return ""
+    fixed = ", ".join(title(receipt, query.name) for query in plan.fixed) if plan else ""
+    also = f" Fixed by the totals, and not measured: {fixed}." if fixed else ""
+    return f"Rows {names}. Declared public: exact, and not protected.{also}"
 
 
 def _row_counts(receipt: Receipt, plan: Plan | None) -> str:

@@ -15,11 +15,14 @@ from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.table_files import LIMITS as TABLE_FILES_LIMITS
 
 
-def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
+def spending(
+    receipt: Receipt, split: Split | None = None, left: Fraction = Fraction(0)
+) -> markup.Fold:
     """Return the section with each table's share of the budget.
 
     Args:
         split: the budget split of the plan, if it gives weights of the tables' errors.
+        left: the part of the budget that the tables leave.
     """
     spent, are_disjoint = tables_of(receipt), bool(receipt.plan.get("disjoint"))
     costs = _costs(spent, "share") if are_disjoint else _costs(spent, "zcdp")
@@ -28,25 +31,16 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
     if total == 0:
         text = markup.paragraph("The cost is zero: no table depends on the data.")
     else:
-        parts = costs if are_disjoint else [cost / total for cost in costs]
-        printed = [*map(digits.percent, parts)]
-        if not are_disjoint:
-            printed = [f"{share}%" for share in digits.shares(parts)]
+        parts = costs if are_disjoint else [cost / total * (1 - left) for cost in costs]
         head = ["Table", "Cells", "", "Share of the budget"]
-        rows: list[list[Node]] = [
-            [name(receipt, entries[0]), size(entries), markup.bar(part), share]
-            for entries, part, share in zip(spent, parts, printed, strict=True)
-        ]
-        sizes = [entries[0].cells for entries in spent]
-        known = [size for size in sizes if size is not None]
-        every = digits.number(sum(known)) if known == sizes else "–"
-        rows.append(["All", every, "", "" if are_disjoint else "100%"])
+        rows = _share_rows(receipt, spent, parts, left)
         reasons: Node = ""
         measured = ""
         if split is not None:
             weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
             texts = [weights[e[0].query, e[0].level] for e in spent]
-            for row, weight in zip([head, *rows], ["Weight", *texts, ""], strict=True):
+            texts += [""] * (len(rows) - len(texts))
+            for row, weight in zip([head, *rows], ["Weight", *texts], strict=True):
                 row.insert(2, weight)
             command = "neyman plan split"
             parts = " ".join(split.standing()).split(command)
@@ -60,11 +54,42 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
             )
         text = [
             markup.table(head, rows, key=len(head) - 1),
+            _leaves(left),
             reasons,
             markup.note(f"A larger share means less noise. {rule}{measured}"),
         ]
     title = "Privacy budget by table"
     return markup.Fold("budget", title, "Share of the budget that each table takes", text)
+
+
+def _share_rows(
+    receipt: Receipt, spent: Sequence[Entries], parts: Sequence[Fraction], left: Fraction
+) -> list[list[Node]]:
+    """Return a row for each table, for the part that is left, and for all of them."""
+    are_disjoint = bool(receipt.plan.get("disjoint"))
+    printed = [*map(digits.percent, parts), digits.percent(left, up=False)]
+    if not are_disjoint:
+        printed = [f"{share}%" for share in digits.shares([*parts, left])]
+    rows: list[list[Node]] = [
+        [name(receipt, entries[0]), size(entries), markup.bar(part), share]
+        for entries, part, share in zip(spent, parts, printed[:-1], strict=True)
+    ]
+    if left:
+        rows.append(["Left unspent", "", markup.bar(left), printed[-1]])
+    sizes = [entries[0].cells for entries in spent]
+    known = [size for size in sizes if size is not None]
+    every = digits.number(sum(known)) if known == sizes else "–"
+    rows.append(["All", every, "", "" if are_disjoint else "100%"])
+    return rows
+
+
+def _leaves(left: Fraction) -> Node:
+    if not left:
+        return ""
+    return markup.paragraph(
+        f"The tables leave {digits.percent(left, up=False)} of the budget: their noise is as large "
+        "as if one more table took it, and the ledger was not charged for it."
+    )
 
 
 def checking(receipt: Receipt) -> markup.Fold:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,7 +99,7 @@ def page_from(
         risk_section.scale(receipt),
         section(receipt),
         beliefs(receipt),
-        release_section.spending(receipt, split),
+        release_section.spending(receipt, split, plan.left if plan else Fraction(0)),
         risk_section.vocabularies(receipt),
         release_section.checking(receipt),
     ]

@@ -166,6 +166,7 @@ def _details(
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
         ("Files", _files(receipt, query, folder)),
+        ("Values", "" if {"share", "public"} & query.keys() else "fixed by the totals"),
     ]
 
 

@@ -104,6 +104,12 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
     at = [hierarchy.depth(level) for level in levels]
     rows: dict[tuple[str, ...], tuple[str, ...]] = {}
     for row in hierarchy.rows:
+        last = max(depth for depth, name in enumerate(row) if name)
+        if not row[-1] and last not in at:
+            raise DataError(
+                f"data has no column {hierarchy.levels[last]!r}, and the place "
+                f"{' > '.join(filter(None, row))!r} has no name below it"
+            )
         other = rows.setdefault(tuple(row[i] for i in at), row)
         if other != row:
             raise DataError(
@@ -152,7 +158,7 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
         if (hierarchy := levels.get(name)) is not None:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
             rows = _listed(hierarchy.rows, hierarchy.unknown)
-            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in rows)
+            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in rows if row[depth])
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
             check_key_type(name, schema[name], kind, advice)
             _check_keys(name, schema[name], kind, keys)

@@ -32,6 +32,8 @@ from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 
+_BLANK = -2  # the code of a missing text, where a place ends above its level
+
 
 class Kind(Enum):
     """Name the content of a column of coded rows. The value begins the column's name in SQL."""
@@ -105,6 +107,12 @@ class Coding:
             and code_column(one.name) in self.present
             and key_kind(self.plan, one.name) == "text"
         }
+
+    @cached_property
+    def _blanks(self) -> frozenset[CodeColumn]:
+        """Return the columns of levels above which a place ends. Their missing values are ""."""
+        levels = [(one, level) for one, level in self._levels if level in self.names]
+        return frozenset(self.source(level) for one, level in levels if one.has_blanks(level))
 
     def source(self, name: str) -> CodeColumn:
         """Return the column of values by which keys of the data column ``name`` are looked up."""
@@ -237,15 +245,16 @@ class Coding:
         Left joins with the tables of `keys` give each row its codes.
         """
         backend, sources = backend_of(rows), self.sources(rows)
-        joined: Any = rows.mutate(
-            **{
-                one.name: key_bytes(
-                    rows[one.name], backend, key_kind(self.plan, self.names[one.index])
-                )
-                for one in sources
-                if one not in self._texts
-            }
-        )
+        values: dict[str, Value] = {one.name: rows[one.name] for one in sources}
+        for one in sources:
+            blank = ibis.literal(_BLANK)
+            if one not in self._texts:
+                kind = key_kind(self.plan, self.names[one.index])
+                values[one.name] = key_bytes(rows[one.name], backend, kind)
+                blank = backend.plain_bytes(ibis.literal(""))
+            if one in self._blanks:
+                values[one.name] = values[one.name].coalesce(blank)
+        joined: Any = rows.mutate(**values)
         for number, right in enumerate(keys):
             pairs = [(one.name, _key_column(number, one)) for one in sources]
             on = [joined[own] == right[other] for own, other in pairs if other in right.columns]
@@ -294,7 +303,7 @@ class Coding:
         texts = self._texts.get(source)
         if texts is None:
             return key.encode("utf-8", "surrogatepass")
-        return texts.index(key) if key in texts else -1
+        return texts.index(key) if key in texts else -1 if key else _BLANK
 
     def _unknown(self, column: CodeColumn) -> int:
         """Return the code for unknown values: the declared key's code, or the number of keys."""

@@ -182,7 +182,7 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
         if hierarchy in used_hierarchies(plan):
-            unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
+            unknown = () if hierarchy.unknown is None else hierarchy.path(hierarchy.unknown)
             goes = " > ".join(unknown) or None
             levels = level_columns(hierarchy, coding.present)
             yield _match_keys(coding, table, coding.place(own, own.levels[-1]), levels, goes, most)

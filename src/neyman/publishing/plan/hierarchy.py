@@ -1,4 +1,6 @@
-"""Represent public hierarchies: nested levels of places, with one row per lowest-level place.
+"""Represent public hierarchies: nested levels of places, with one row per lowest place.
+
+A place may end above the lowest level, as a state without counties. Its name below is "".
 
 A plan may have several hierarchies, such as places and industries. Then a table's level is a level
 of one hierarchy, or a combination such as "state x sector", whose last part varies fastest.
@@ -50,7 +52,7 @@ class Hierarchy:
 
     Args:
         levels: level names, top first.
-        rows: for each lowest-level place, its name on every level, top first.
+        rows: for each lowest place, its name on every level, top first; "" on levels below it.
         unknown: index of the place for rows with an unlisted path; None drops these rows.
         integer: the levels whose names are integers: 7.0 and 007 in the data are 7.
     """
@@ -74,6 +76,11 @@ class Hierarchy:
                     "each lowest-level place is listed once"
                 )
             numbers[row] = number
+        for level, names in zip(self.levels, zip(*self.rows, strict=True), strict=True):
+            if not any(names):
+                raise HierarchyError(
+                    f"row 1 has no name ({level} = ''), nor has any other row; leave the level out"
+                )
         for level in self.integer:
             self._check_integer(level)
 
@@ -81,6 +88,8 @@ class Hierarchy:
         numbers: dict[int, str] = {}
         for number, row in enumerate(self.rows, 1):
             name = row[self.depth(level)]
+            if not name:
+                continue
             if not _INTEGER.fullmatch(name):
                 raise HierarchyError(
                     f"row {number} has {level} = {name!r}, and integer lists {level!r}: write a "
@@ -95,14 +104,22 @@ class Hierarchy:
 
     def key(self, level: str, name: str) -> str:
         """Return a place's name for comparisons. On an integer level, drop leading zeros."""
-        return str(int(name)) if level in self.integer else name
+        return str(int(name)) if name and level in self.integer else name
 
     def to_dict(self) -> dict[str, object]:
         """Return the hierarchy's section in a canonical plan."""
         section: dict[str, object] = {"levels": list(self.levels)}
         section["keys"] = [list(row) for row in self.rows]
-        section["unknown"] = "drop" if self.unknown is None else list(self.rows[self.unknown])
+        section["unknown"] = "drop" if self.unknown is None else self.path(self.unknown)
         return section | ({"integer": list(self.integer)} if self.integer else {})
+
+    def path(self, place: int) -> list[str]:
+        """Return the names of a lowest place, from the top level to its own."""
+        return [name for name in self.rows[place] if name]
+
+    def has_blanks(self, level: str) -> bool:
+        """Return True if a place ends above this level."""
+        return not all(row[self.depth(level)] for row in self.rows)
 
     def depth(self, level: str) -> int:
         """Return the position of a level, 0 at the top."""
@@ -231,14 +248,16 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
 def _check_row(number: int, row: Sequence[str], levels: Sequence[str]) -> None:
     if len(row) != len(levels):
         raise HierarchyError(
-            f"row {number} has {len(row)} values, {list(row)!r}; the levels are {list(levels)}"
+            f"row {number} has {len(row)} values, {list(row)!r}; the levels are {list(levels)}; "
+            "write '' on the levels below a place that ends above the lowest one"
         )
-    for level, value in zip(levels, row, strict=True):
-        if not value.strip():
-            orphan = f"{row[-1]!r} is an orphan: it has no {level}"
-            what = "has no name" if level == levels[-1] else orphan
+    for depth, (level, value) in enumerate(zip(levels, row, strict=True)):
+        below = [name for name in row[depth:] if name]
+        if (below or not depth) and not value.strip():
+            what = f"{below[-1]!r} is an orphan: it has no {level}" if below else "has no name"
             raise HierarchyError(
-                f"row {number} {what} ({level} = {value!r}); every place needs a name on each level"
+                f"row {number} {what} ({level} = {value!r}); every place needs a name on each "
+                "level down to its own"
             )
         if value != value.strip():
             raise HierarchyError(

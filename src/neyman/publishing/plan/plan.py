@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from neyman import notebook
 from neyman.accounting.calibrate import Budget, calibrate_exact
 from neyman.accounting.semantics.budget import PlanBudget, Zcdp, budget_of
-from neyman.accounting.semantics.digits import plain
+from neyman.accounting.semantics.digits import exact_text, plain
 from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_stated
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
@@ -35,10 +35,16 @@ from neyman.publishing.plan.measurement import (
     fitting_delta,
     normal_at_scale,
 )
-from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, PlanError, json_schema, parse
+from neyman.publishing.plan.plan_fields import (
+    PLAIN_SOURCE,
+    PlanDocument,
+    PlanError,
+    json_schema,
+    parse,
+)
 from neyman.publishing.plan.plan_model import PlanModel
-from neyman.publishing.plan.plan_sections import plan_sections, read_sections
-from neyman.publishing.plan.query import NoiseKind, in_bins, interval_ranks
+from neyman.publishing.plan.plan_sections import divide_shares, plan_sections, read_sections
+from neyman.publishing.plan.query import NoiseKind, Query, in_bins, interval_ranks
 from neyman.publishing.plan.query_resolution import LIMITS as QUERY_LIMITS
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import resolve
@@ -74,6 +80,7 @@ class Plan(PlanModel):
         queries: such as ``ny.query.count(by=["sex"])``. Shares are relative: Neyman divides each
             share by their sum. A query without a name takes the name of its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
+            With ``{"zcdp": "1/10", "unspent": "1/5"}``, the queries take 4/5 of the budget.
         columns: the section of each column: `keys`, or ``{"integer": True}`` or
             ``{"decimals": 2}`` for a column to sum. Its numbers are rounded down to these digits.
         tables: further private tables by name, such as
@@ -149,7 +156,8 @@ class Plan(PlanModel):
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
-        same = type(self).from_dict(plan_sections(given), folder=folder)
+        document = divide_shares(parse(plan_sections(given)))
+        same = type(self)._from_document(document, folder)
         if same.rows_not_stated:
             warnings.warn(same.rows_not_stated, stacklevel=2)
         for field in fields(self):
@@ -176,16 +184,23 @@ class Plan(PlanModel):
         Raises:
             PlanError: with every problem found.
         """
-        document = parse(data)
+        return cls._from_document(parse(data), folder)
+
+    @classmethod
+    def _from_document(cls, document: PlanDocument, folder: str | Path | None) -> Plan:
         names = ("columns", "hierarchies", "queries", "rows", "tables", "totals")
         *resolution, partitions = resolve(
             document, None if folder is None else Path(check.path("folder", folder))
         )
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
+        queries: tuple[Query, ...] = parts["queries"]
+        parts["fixed"] = tuple(query for query in queries if not (query.split or query.public))
+        parts["queries"] = tuple(query for query in queries if query.split or query.public)
         parts |= {name: getattr(document, name) for name in _COPIED}
         parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
+        parts["unspent"] = document.budget.unspent
         plan = cls._of(parts).with_partitions(partitions)._with_methods()
         problems = [*unmoved(plan)] or [*plan._outright(), *plan._curve_problems()]
         if problems:
@@ -345,7 +360,7 @@ class Plan(PlanModel):
         return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
-        """Return the plan's mechanism with a total cost of rho = 1 / ``scale`` in zCDP.
+        """Return the plan's mechanism: with what is unspent, it costs rho = 1 / ``scale`` in zCDP.
 
         An integer table with largest squared shift ``squared`` and share ``share`` of the budget
         gets sigma^2 = squared * scale / (2 share).
@@ -419,7 +434,7 @@ class Plan(PlanModel):
         with self._budget_named():
             normal, step = any(map(calibrates_as_normal, self.cases)), Fraction(1, 10**9)
             # The two curves are rounded by different steps.
-            while normal and not self.target.admits(self.at_scale(scale)):
+            while normal and not self.target.admits(self.at_scale(scale) + self.rest(scale)):
                 scale, step = scale * (1 + step), 2 * step
             return scale
 
@@ -435,7 +450,10 @@ class Plan(PlanModel):
         with self._budget_named():
             make = normal_at_scale if any(map(calibrates_as_normal, self.cases)) else at_scale
             return calibrate_exact(
-                lambda scale: Alternatives.of(make(case, scale) for case in self.cases), self.target
+                lambda scale: (
+                    Alternatives.of(make(case, scale) for case in self.cases) + self.rest(scale)
+                ),
+                self.target,
             )
 
     @cached_property
@@ -471,8 +489,12 @@ class Plan(PlanModel):
         return f"{self.unit.neighboring}{same}"
 
     def _budget_text(self) -> str:
-        fields = self.budget_dict()
+        fields = self.budget_dict() | self.unspent_field()
         return ", ".join(f"{name} {value}" for name, value in fields.items() if name != "kind")
+
+    def unspent_field(self) -> dict[str, str]:
+        """Return the field of a plan's budget that states what is unspent; none without it."""
+        return {"unspent": exact_text(self.unspent)} if self.unspent else {}
 
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
@@ -486,6 +508,8 @@ class Plan(PlanModel):
             ["Neighboring datasets", self._relation_text()],
             ["Budget", self._budget_text()],
         ]
+        if self.fixed:
+            rows.append(["Fixed by the totals", ", ".join(query.name for query in self.fixed)])
         yield notebook.table(["Field", "Value"], rows)
         yield _error_tables().error_table(self)
 
@@ -527,10 +551,10 @@ class Plan(PlanModel):
         if self.hierarchies:
             content["hierarchy"] = {one.name: one.to_dict() for one in self.hierarchies}
         content["totals"] = self._totals_sections() or None
-        content["budget"] = self.budget.to_fields()
+        content["budget"] = self.budget.to_fields() | self.unspent_field()
         content["query"] = [
             query.to_dict(columns, declared_share(query, self.unit))
-            for query in self.queries
+            for query in (*self.queries, *self.fixed)
             if not query.searched
         ]
         # A canonical plan states what its author chose, and no field that the author left out.

@@ -113,6 +113,13 @@ def _positive(value: object) -> Fraction:
     return number
 
 
+def _unspent(value: object) -> Fraction:
+    number = _positive(value)
+    if number >= 1:
+        raise ValueError("must be below 1, as the queries take the rest of the budget")
+    return number
+
+
 def _weight(value: object) -> Fraction:
     number = _positive(value)
     if not Fraction(1, LIMITS.error_weight) <= number <= LIMITS.error_weight:
@@ -252,6 +259,9 @@ def _number_schema(text: str) -> WithJsonSchema:
 
 
 Exact = Annotated[Fraction, PlainValidator(_positive), _number_schema("exact: 0.25 or '1/4'")]
+Unspent = Annotated[
+    Fraction, PlainValidator(_unspent), _number_schema("exact, below 1: 0.2 or '1/5'")
+]
 Key = Annotated[
     str | int | bool,
     PlainValidator(_key),
@@ -517,7 +527,8 @@ class HierarchyPart(Strict):
 
     levels: Names = Field(description="level names, top first", min_length=1)
     keys: Text | PublicRows = Field(
-        description="a CSV file with a column for each level, or the rows themselves"
+        description="a CSV file with a column for each level, or the rows themselves; '' on the "
+        "levels below a place that ends above the lowest one"
     )
     unknown: Text | Texts = Field(
         "drop", description="'drop', the name of a lowest-level place, or its path"
@@ -547,11 +558,14 @@ class BudgetPart(Strict):
     delta: Exact | None = Field(
         None, description="delta, with epsilon; with zcdp for keys that are found in the data"
     )
+    unspent: Unspent = Field(
+        Fraction(0), description="the exact part of the budget that no query takes, below 1"
+    )
 
     @property
     def numbers(self) -> dict[str, Fraction]:
         """Return the given numbers. A success with its baseline becomes a power with its level."""
-        given = {name: value for name, value in self if value is not None}
+        given = {name: value for name, value in self if value is not None and name != "unspent"}
         if set(given) == {"success", "baseline"}:
             return {"power": given["success"], "level": given["baseline"]}
         return given
@@ -698,11 +712,15 @@ class QueryPart(Strict):
         return data
 
 
+def _total_key(value: object) -> str | int | bool:
+    return "" if value == "" else _key(value)  # the name below a place that ends above
+
+
 class TotalsPart(Strict):
     """Declare exact public totals: the number of rows for each key of some columns."""
 
     by: Names = Field(description="columns with keys, and at most one level", min_length=1)
-    values: Text | Several[Several[Key]] = Field(
+    values: Text | Several[Several[Annotated[Key, PlainValidator(_total_key)]]] = Field(
         description="a CSV file with a column for each key and a column 'total', or rows of keys "
         "and a total"
     )

@@ -14,13 +14,15 @@ from typing import Any, Self
 import numpy as np
 
 from neyman.accounting.semantics.budget import PlanBudget
+from neyman.mechanisms.additive import Gaussian
+from neyman.mechanisms.base import Mechanism
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.disjoint import Sets, largest_sets
 from neyman.publishing.plan.hierarchy import Hierarchy, is_above, parts_of, places_of
-from neyman.publishing.plan.measurement import Cases, Entry
+from neyman.publishing.plan.measurement import Cases, Entry, rate_of
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart, UnitPart, suggest
 from neyman.publishing.plan.query import ConsistencyMethod, NoiseKind, Query, measures_of, range_of
 from neyman.publishing.plan.shifts import Shifts, shifts
@@ -50,6 +52,8 @@ class PlanModel:
     publisher: str | None = None
     disjoint: bool = False
     totals: tuple[Total, ...] = ()
+    unspent: Fraction = Fraction(0)
+    fixed: tuple[Query, ...] = ()  # by the totals: not measured
 
     @classmethod
     def _of(cls, parts: Mapping[str, Any]) -> Self:
@@ -202,20 +206,47 @@ class PlanModel:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        """Return the tables, with their shares divided by the worst case's total share [UN-11].
+        """Return the tables, with their shares divided by the worst case's total share [UN-11]."""
+        worst = self._worst_total
+        return tuple(
+            replace(entry, share=entry.share / worst) for entry in self._declared_entries()
+        )
+
+    @cached_property
+    def _worst_total(self) -> Fraction:
+        """Return the total share, of the worst case if queries are disjoint, with what is unspent.
 
         If queries are disjoint, a case is a set of tables that a change of one unit moves together.
         """
-        entries = self._declared_entries()
         if len(self.row_sets) == 1:
-            return entries
-        worst = self._worst_share(entries)
-        return tuple(replace(entry, share=entry.share / worst) for entry in entries)
+            return Fraction(1)
+        return self._worst_share(self._declared_entries()) + self._unspent_share
+
+    @property
+    def _unspent_share(self) -> Fraction:
+        """Return the share of a query of all rows that declares what is unspent as its share."""
+        search = self.unit.search
+        return self.unspent * (1 - (search.share if search else 0))
+
+    @property
+    def left(self) -> Fraction:
+        """Return the part of the budget that the tables leave."""
+        return self._unspent_share / self._worst_total
+
+    def rest(self, scale: Fraction) -> Mechanism:
+        """Return the Gaussian release that would take what the tables leave, at 1/rho = ``scale``.
+
+        The noise is that of a plan with this release, which nobody makes.
+        """
+        if not self.left:
+            return Mechanism.nothing()
+        return Gaussian(sigma=1, sensitivity=rate_of(scale / (2 * self.left)))
 
     def with_partitions(self, partitions: Sequence[frozenset[str]]) -> Self:
         """Return the plan in which the worst case of a partition spends the partition's share.
 
-        The shares still sum to 1. Under add-remove, the largest part gets the whole share [UN-11].
+        With what is unspent, the shares still sum to 1. Under add-remove, the largest part gets the
+        whole share [UN-11].
 
         Args:
             partitions: the names of the queries of each partition. Their shares sum to its share.
@@ -228,9 +259,9 @@ class PlanModel:
             share = sum((entry.share for entry in own), Fraction(0))
             factors |= dict.fromkeys(names, share / worst if worst else Fraction(1))
         shares = {one.name: one.share * factors.get(one.name, 1) for one in self.queries}
-        total = sum(shares.values(), Fraction(0)) or Fraction(1)
-        queries = (replace(one, share=shares[one.name] / total) for one in self.queries)
-        return self.changed(queries=tuple(queries)) if factors else self
+        total = sum(shares.values(), self._unspent_share) or Fraction(1)
+        queries = tuple(replace(one, share=shares[one.name] / total) for one in self.queries)
+        return self.changed(queries=queries, unspent=self.unspent / total) if factors else self
 
     def _worst_share(self, entries: Sequence[Entry]) -> Fraction:
         """Return the largest sum of the shares of tables that a change of one unit moves."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
 from neyman.accounting.semantics.budget import budget_from
 from neyman.numerics import check
-from neyman.publishing.plan.plan_fields import PlanError
+from neyman.publishing.plan.plan_fields import PlanDocument, PlanError
 from neyman.publishing.plan.sections import Section, Unit, listed
+from neyman.publishing.plan.totals import is_fixed
 from neyman.storage.reading import read_file
 
 
@@ -50,7 +52,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     """Return the dictionary of a plan's TOML file for the arguments of `Plan`.
 
     Args:
-        fields: the given arguments. Shares are relative: Neyman divides each share by their sum.
+        fields: the given arguments. Shares are relative: see `divide_shares`.
 
     Raises:
         PlanError: the unit, the budget, or the queries have a wrong type.
@@ -72,22 +74,22 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     del data["queries"]
     given = cast("Iterable[object]", queries)
     data["query"] = [dict(query) if check.is_mapping(query) else query for query in given]
-    _divide_shares(data["query"])
     return data
 
 
-def _divide_shares(queries: Sequence[object]) -> None:
-    """Divide the queries' shares by their sum. The default share is 1."""
-    measured: list[dict[str, Any]] = [query for query in queries if isinstance(query, dict)]
-    for query in measured:
-        if "public" not in query:
-            query.setdefault("share", 1)
-    shared = [query for query in measured if "share" in query]
-    try:
-        shares = [check.exact("share", query["share"]) for query in shared]
-    except (TypeError, ValueError):
-        return  # the plan's own check names the share that is none
-    if shares and min(shares) > 0:
-        total = sum(shares)
-        for query, share in zip(shared, shares, strict=True):
-            query["share"] = share / total
+def divide_shares(document: PlanDocument) -> PlanDocument:
+    """Scale the queries' relative shares so that, with what is unspent, they sum to 1.
+
+    A query without a share has the share 1, unless it is declared public or fixed by the totals.
+    """
+    free = [part.public is not None or is_fixed(document, part) for part in document.query]
+    shares = [
+        part.share or (Fraction(0) if none else Fraction(1))
+        for part, none in zip(document.query, free, strict=True)
+    ]
+    factor = (1 - document.budget.unspent) / (sum(shares, Fraction(0)) or 1)
+    queries = (
+        part.model_copy(update={"share": share * factor or None})
+        for part, share in zip(document.query, shares, strict=True)
+    )
+    return document.model_copy(update={"query": tuple(queries)})

@@ -31,6 +31,7 @@ from neyman.publishing.plan.query import (
     first_table,
 )
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
+from neyman.publishing.plan.totals import is_fixed
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def read_queries(
     problems += (author if len(ours) > 1 else ours[0] for author, ours in by_author.items())
     problems += _name_problems(document, queries, origins)
     if not problems:
-        _check_shares(queries, problems)
+        _check_shares(queries, document.budget.unspent, problems)
     return queries
 
 
@@ -200,10 +201,13 @@ def _query(
     return None if errors else query
 
 
-def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
-    """Return the levels of a query's tables, and the levels whose tables are measured."""
+def _levels(context: QueryContext) -> tuple[tuple[str, ...], list[str], str]:
+    """Return the levels of a query's tables, those that are measured, and what the others are."""
+    part = context.part
     names = part.at or (ALL,)
-    return names, [level for level in names if level not in (part.public or {})]
+    if is_fixed(context.document, part):
+        return names, [], "fixed by the totals"
+    return names, [level for level in names if level not in (part.public or {})], "public"
 
 
 def _by(part: QueryPart) -> tuple[str, ...]:
@@ -361,7 +365,7 @@ def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[st
 
 
 def _public_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
-    names, _ = _levels(context.part)
+    names = context.part.at or (ALL,)
     for level in context.part.public or {}:
         spot, reason = context.spot(f"public.{level}"), _why_not_public(context)
         places = places_of(hierarchies, level) if _is_level(hierarchies, level) else 1
@@ -394,13 +398,13 @@ def _why_not_public(context: QueryContext) -> str:
 
 
 def _share_problems(context: QueryContext) -> Iterator[str]:
-    part, (names, measured) = context.part, _levels(context.part)
+    part, (names, measured, others) = context.part, _levels(context)
     for level, value in part.weight.items() if isinstance(part.weight, dict) else ():
         spot = f"{context.spot(f'weight.{level}')} = {show(value)}"
         if level not in names:
             yield f"{spot}: must be a level of this query; {suggest(level, names)}"
         elif level not in measured:
-            yield f"{spot}: the level is public and has no error that could count"
+            yield f"{spot}: the level is {others} and has no error that could count"
     split = part.split or {}
     if part.split is not None and set(split) != set(measured):
         yield (
@@ -415,15 +419,16 @@ def _share_problems(context: QueryContext) -> Iterator[str]:
             f"{_unused_share(context.document)}"
         )
     if not measured and part.share is not None:
-        yield f"{context.spot('share')}: all its levels are public, so it takes no share"
+        reason = f"all its levels are {others}, so it takes no share; leave it out"
+        yield f"{context.given('share')}: {reason}"
     if not measured and isinstance(part.weight, Fraction):
-        yield f"{context.spot('weight')}: all its levels are public, so it has no error"
+        yield f"{context.spot('weight')}: all its levels are {others}, so it has no error"
 
 
 def _resolve_query(
     context: QueryContext, numbers: Mapping[str, tuple[int, ...]], search: ClipSearch | None
 ) -> Query:
-    part, measure, (names, measured) = context.part, context.measure, _levels(context.part)
+    part, measure, (names, measured, _) = context.part, context.measure, _levels(context)
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
     columns = [context.columns[name] for name in dict.fromkeys((part.column, part.over)) if name]
@@ -504,18 +509,25 @@ def _size_problems(
 
 def _unused_share(document: PlanDocument) -> str:
     """Return the end of an error message, with the share left for each query without one, or ""."""
-    left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
+    given = (part.share or Fraction(0) for part in document.query)
+    left = 1 - sum(given, document.budget.unspent)
     open_ = sum(part.share is None for part in document.query)
     return f", such as '{left / open_}'" if left > 0 else ""
 
 
-def _check_shares(queries: Iterable[Query], problems: list[str]) -> None:
+def _check_shares(queries: Iterable[Query], unspent: Fraction, problems: list[str]) -> None:
     shares = {query.name: query.share for query in queries if query.split}
     if not shares:
-        problems.append("query: every table is declared public, so nothing is measured; add one")
-    elif sum(shares.values()) != 1:
+        problems.append(
+            "query: every table is public or fixed by the totals, so nothing is measured; add one"
+        )
+        return
+    shares |= {"budget.unspent": unspent} if unspent else {}
+    left = 1 - sum(shares.values(), Fraction(0))
+    if left:
         text = ", ".join(f"{name} {share}" for name, share in shares.items())
-        problems.append(f"query[].share: {_sum_text(shares.values())} ({text})")
+        rest = f"; or leave the rest with budget.unspent = '{unspent + left}'" if left > 0 else ""
+        problems.append(f"query[].share: {_sum_text(shares.values())} ({text}){rest}")
 
 
 def _sum_text(parts: Iterable[Fraction]) -> str:

@@ -351,15 +351,16 @@ def _with_unknown(
 ) -> Hierarchy:
     if unknown == "drop":
         return hierarchy
-    length = 1 if isinstance(unknown, str) else len(hierarchy.levels)
-    wanted = (unknown,) if isinstance(unknown, str) else unknown
-    rows = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
+    start = -1 if isinstance(unknown, str) else 0
+    wanted = [unknown] if isinstance(unknown, str) else list(unknown)
+    paths = [*map(hierarchy.path, range(len(hierarchy.rows)))]
+    rows = [i for i, path in enumerate(paths) if path[start:] == wanted]
     if len(rows) == 1:
         return replace(hierarchy, unknown=rows[0])
     if rows:
         reason = f"names {len(rows)} places; give its path, a list with a name for each level"
     else:
-        known = ["drop", *dict.fromkeys(row[-1] for row in hierarchy.rows)]
+        known = ["drop", *dict.fromkeys(path[-1] for path in paths)]
         reason = f"must be 'drop' or a place of the level {hierarchy.levels[-1]!r}; "
         reason += suggest((wanted or ("",))[-1], known)
     problems.append(f"{where}.unknown = {show(unknown)}: {reason}")

@@ -301,9 +301,9 @@ def scale_for(
 def guarantee_at(plan: Plan, scale: Fraction) -> dict[str, float]:
     """Return upper bounds on rho = 1/``scale``, epsilon at delta 1e-6, and power at level 5%.
 
-    If ``scale`` is the plan's, they are at most the budget's.
+    They include what the plan leaves. If ``scale`` is the plan's, they are at most the budget's.
     """
-    mechanism = plan.at_scale(scale)
+    mechanism = plan.at_scale(scale) + plan.rest(scale)
     curve = mechanism.tradeoff()
     met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
     return {

@@ -63,7 +63,7 @@ class SharePart:
     """Describe one table's part of the declared shares.
 
     Args:
-        share: exact fraction of all declared shares; of the budget unless queries are disjoint.
+        share: exact declared share: the fraction of the budget unless queries are disjoint.
         before: the same fraction in the plan as given.
         error: the standard error of the cells (root of their mean variance) at rho = 1, divided by
             the largest l2 norm of a unit's shift; after least squares if the split is consistent.
@@ -86,7 +86,7 @@ class Split:
     """Represent the best split that the search found.
 
     Args:
-        parts: each table's part, in declared order. Shares sum to 1.
+        parts: each table's part, in declared order. With what is unspent, shares sum to 1.
         consistent: True for errors after least squares.
         value, before, equal: the weighted error with these shares, the plan's, and equal ones.
         gap: the largest relative excess of ``value`` above the least possible one (an estimate if
@@ -231,7 +231,8 @@ def best_split(
     joint = plan.consistency is not None if consistent is None else consistent
     sums = [sum((entry.share for entry in own), Fraction(0)) for own in tables.values()]
     own, declared = np.array([float(share) for share in sums]), sum(sums, Fraction(0))
-    before_shares = [share / declared for share in sums]
+    spent = 1 - plan.unspent
+    before_shares = [spent * share / declared for share in sums]
     cases = _cases(plan, dict(zip(names, sums, strict=True)))
     many = np.array([len(tables[name]) for name in names], dtype=float)
     weighing = np.array([float(given[name]) for name in names])
@@ -244,14 +245,14 @@ def best_split(
         return float(weighing @ variances(shares))
 
     apart = np.sqrt(weighing * many)
-    best, lower = apart / apart.sum(), 0.0
+    best, lower = _spend_all(apart, cases), 0.0
     if joint or len(cases) > 1:
         each = (2 * len(names) + 1) * (_places(plan, names) if joint else 1)
         steps = LIMITS.steps if work is None else min(LIMITS.steps, work // each)
         best, lower = _search_shares(value, (own, best), steps, cases)
     else:
         lower = value(best)
-    exact = _round_shares(best)
+    exact = [spent * share for share in _round_shares(best)]
     shares = _spend_all(np.array([float(share) for share in exact]), cases)
     if value(own) <= value(shares) * (1 + LIMITS.relative_width):
         exact, shares = before_shares, own
@@ -286,14 +287,18 @@ def _spend_all(shares: Floats, cases: Floats) -> Floats:
 
 
 def _cases(plan: Plan, shares: Mapping[Name, Fraction]) -> Floats:
-    """Return the fraction of each table's share (column) that each case of a change (row) takes."""
+    """Return the fraction of each table's share (column) that each case of a change (row) takes.
+
+    What is unspent is a part of all shares. So it adds the same fraction of each one to each case.
+    """
     entries = [entry for entry in plan.entries() if entry.public is None]
+    left = plan.left / sum(shares.values(), Fraction(0))
     rows: list[list[Fraction]] = []
     for case in plan.every_case(entries, crossing=plan.unit.neighboring == "replace-one"):
         taken = dict.fromkeys(shares, Fraction(0))
         for entry in case:
             taken[entry.query, entry.level] += entry.share
-        rows.append([taken[name] / share for name, share in shares.items()])
+        rows.append([taken[name] / share + left for name, share in shares.items()])
     return np.unique(np.array(rows, dtype=float), axis=0)
 
 

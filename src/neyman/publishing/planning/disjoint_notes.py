@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import combinations
 
 from neyman.accounting.semantics.digits import plain
@@ -32,7 +31,7 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
         else:
             left.append(f"{pair} {'read no column in common' if alone else 'may both be true'}")
     if len(plan.row_sets) > 1:
-        part = 1 / sum((entry.share for entry in plan.entries()), Fraction(0))
+        part = 1 / sum((entry.share for entry in plan.entries()), plan.left)
         sets = _list_queries([f"({', '.join(sorted(one))})" for one in plan.row_sets])
         rule = (
             f"The filters prove that one {plan.unit.protects} is in the queries of one set at most:"

@@ -86,7 +86,8 @@ def guarantee(
     met = plan.budget if plan is not None and plan.admits(mechanism) else None
     known = {mechanism: answers.findings} if replaced else {}
     rho, outright = charge(mechanism, "zcdp")
-    route = plan and not outright and _zcdp_route(plan.budget, rho)
+    total = rho if plan is None or scale is None else rho + plan.left / scale
+    route = plan and not outright and _zcdp_route(plan.budget, total)
     part = parts.OutrightPart(rho=str(rho), delta=str(outright))
     more: dict[str, Any] = {"outright": part} if outright else {}
     more |= {"held": plan.held} if plan and plan.totals else {}
@@ -226,8 +227,8 @@ def _json_number(x: float) -> float | str:
 def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
     """Return the largest rho that alone implies the budget's guarantee, and the noise it needs.
 
-    ``own`` is the rho of the release, for comparison. zCDP implies no GDP, so a budget in mu has no
-    such rho: return None.
+    ``own`` is the rho of the release and of what it leaves, for comparison. zCDP implies no GDP, so
+    a budget in mu has no such rho: return None.
     """
     if not budget.claim:
         return None

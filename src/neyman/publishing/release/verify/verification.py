@@ -200,9 +200,10 @@ def _budget(case: Case) -> str:
     budget = case.plan.budget_dict()
     numbers = " and ".join(f"{name} = {value}" for name, value in budget.items() if name != "kind")
     said = f"{budget['kind']} with {numbers}"
-    if not case.plan.admits(case.mechanism):
-        raise Differs(f"{said} does not admit the mechanisms")
-    return f"{said} admits the mechanisms"
+    left = f" and the {plain(case.plan.left)} of it that they leave" if case.plan.left else ""
+    if not case.plan.admits(case.mechanism + case.plan.rest(case.scale)):
+        raise Differs(f"{said} does not admit the mechanisms{left}")
+    return f"{said} admits the mechanisms{left}"
 
 
 def _is_date(text: object) -> bool:
