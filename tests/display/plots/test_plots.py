@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from fractions import Fraction
 from itertools import combinations, pairwise
 
 import matplotlib
@@ -137,6 +138,15 @@ def test_a_budget_is_drawn_as_it_is_shared(plan):
     assert widths == pytest.approx([float(share) for share in shares.values()], rel=1e-12)
     assert axes.texts[0].get_text() == "total by state"
     assert axes.texts[1].get_text().startswith("12%, noise ± ")
+    sections = plan.canonical()
+    for query in sections["query"]:
+        query["share"] = str(Fraction(query["share"]) * 3 / 4)
+    sections["budget"]["unspent"] = "1/4"
+    axes = plots.budget(ny.Plan.from_dict(sections))
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(
+        [*(0.75 * np.array(widths)), 0.25]
+    )
+    assert [text.get_text() for text in axes.texts[-2:]] == ["left unspent", "25%"]
     axes = plots.budget(ny.Gaussian(2) * 3 + ny.Laplace(1))
     rho = np.array([3 / 8, math.exp(-1)])  # that of Laplace noise at epsilon 1
     assert [bar.get_width() for bar in axes.patches] == pytest.approx(rho / rho.sum())

@@ -527,6 +527,16 @@ def test_a_report_says_how_much_of_the_budget_its_tables_leave(tmp_path):
     assert "leave" not in other
 
 
+def test_a_headline_between_the_levels_of_a_receipt_is_that_of_the_tables(tmp_path):
+    budget = {"power": "0.25", "level": "0.03", "unspent": "1/2"}
+    plan = a_plan(budget=budget)
+    data = pa.table({"sex": ["f", "m"], "age": ["young", "old"]})
+    text = Structure(page(released(plan, data, tmp_path / "out"))).words
+    power = plan.mechanism().tradeoff().power(level=0.03).upper
+    shown = float(re.search(r"confirms at most ([0-9.]+)% of true claims, and 3%", text)[1])
+    assert 100 * power < shown < 105 * power + 0.5
+
+
 def test_a_split_is_explained_where_the_plan_states_weights(weighed, tmp_path):
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")
     section = budget_section(html)

@@ -50,7 +50,7 @@ def in_python(data: dict[str, Any]) -> ny.Plan:
         budget = ny.at_most(**budget)
     elif set(budget) == {"epsilon", "delta"}:
         budget = ny.approximate(**budget)
-    elif "zcdp" in budget:
+    elif "zcdp" in budget and "unspent" not in budget:
         budget = ny.zcdp(budget["zcdp"], budget.get("delta", 0))
     elif "gdp" in budget:
         budget = ny.gdp(float(Fraction(str(budget["gdp"]))))

@@ -44,6 +44,9 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     powers = [proportion(point.power)] if point else []
     if level in known:
         powers.append(known[level])
+    if receipt.plan.get("budget", {}).get("unspent"):  # then a power at a higher level is lower
+        curve = receipt.guarantee.curve
+        powers += [proportion(p.upper) for p in curve if proportion(p.level) >= level]
     if not powers:
         raise ValueError("receipt's guarantee.power is empty: it must give the power at a level")
     return level, max(level, min(powers))

@@ -125,7 +125,7 @@ class Split:
     def standing(self) -> list[str]:
         """Return sentences that say how good the plan's own shares are for the weights."""
         if len(self.parts) == 1:
-            return ["There is one table, which gets all of the budget."]
+            return ["There is one table, so no other share is possible."]
         least = self.value / (1 + self.gap)
         saved, most = 1 - self.value / self.before, 1 - least / self.before
         if most < LIMITS.error_share + LIMITS.rounding_share:
