@@ -15,10 +15,13 @@ from neyman import accounting, publishing
 from neyman.accounting.semantics.digits import many
 from neyman.accounting.semantics.unchecked_claims import dataset_names, disjoint_parts
 from neyman.cli.commands import command
-from neyman.cli.terminal import Answer, check_suffix, marked, working, write, writing
+from neyman.cli.ledger_tables import history, standing
+from neyman.cli.terminal import Answer, check_suffix, ends, marked, working, write, writing
+from neyman.numerics.bound import Bound
 
 if TYPE_CHECKING:
-    pass
+    from neyman.ledger.records import Account
+
 
 _Last = Annotated[int, typer.Option(min=0)]
 
@@ -35,7 +38,7 @@ def ledger_create(
     rows: int | None = None,
     currency: str = "zcdp",
     delta_cap: str | None = None,
-    part: list[str] | None = None,
+    part: list[str] = [],  # noqa: B006 (typer copies it)
     checkpoint: Path | None = None,
 ) -> Answer:
     """Register a dataset version, privacy unit, and cap.
@@ -59,8 +62,6 @@ def ledger_create(
             answer for that.
         checkpoint: Checkpoint file. A ledger that is behind it is refused.
     """
-    from neyman.cli.ledger_tables import account_dict
-
     with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
         given: dict[str, Any] = {
             "dataset": dataset,
@@ -72,12 +73,12 @@ def ledger_create(
         }
         terms = {name: value for name, value in given.items() if value is not None}
         if plan is not None:
-            terms = _of_plan(plan, currency, terms, part or ())
+            terms = _of_plan(plan, currency, terms, part)
         elif dataset is None or cap is None:
             missing = "DATASET" if dataset is None else "--cap"
             raise ValueError(f"{missing} is missing: give a dataset and its --cap, or a --plan")
         usual: dict[str, Any] = {"protects": "person", "neighboring": "replace-one"}
-        account = book.create(**usual | terms, currency=currency, parts=tuple(part or ()))
+        account = book.create(**usual | terms, currency=currency, parts=tuple(part))
         several = len(book.datasets()) > 1
     lines, subject = [repr(account)], account.protects
     if account.parts and account.neighboring == "replace-one":
@@ -89,7 +90,7 @@ def ledger_create(
         lines.append(disjoint_parts(account.dataset, subject))
     if several:
         lines.append(dataset_names(subject))
-    return Answer(account_dict(account), lines)
+    return Answer(account.to_dict(), lines)
 
 
 @command("ledger allocate", "ledger.db people@1 team-a --cap 0.2")
@@ -114,11 +115,9 @@ def ledger_allocate(
         of: Parent allocation. If not given, the dataset.
         checkpoint: Checkpoint file. A ledger that is behind it is refused.
     """
-    from neyman.cli.ledger_tables import account_dict
-
     with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
         allocation = book.allocate(dataset, to, cap=cap, delta_cap=delta_cap, of=of)
-    return Answer(account_dict(allocation), [repr(allocation)])
+    return Answer(allocation.to_dict(), [repr(allocation)])
 
 
 @command("ledger show", "ledger.db")
@@ -133,13 +132,26 @@ def ledger_show(
         last: Number of entries to list.
         curve: Print the exact curve of all charged mechanisms together.
     """
-    from neyman.cli.ledger_tables import standing, standing_dict
-
     with neyman.Ledger(ledger) as book:
         accounts = [book.account(dataset)] if dataset else list(book.datasets())
         with working("composing what was spent"):
-            balances = [standing_dict(book, account, last, curve) for account in accounts]
+            balances = [_balance(book, account, last, curve) for account in accounts]
     return Answer({"accounts": balances}, standing(balances))
+
+
+def _balance(book: neyman.Ledger, account: Account, last: int, curve: bool) -> dict[str, Any]:
+    """Return an account, its allocations, ``last`` entries, and epsilon and power if asked for."""
+    entries = book.entries(account.dataset, last) if last else ()
+    spent = publishing.spent_curve(book, account) if curve else {}
+    return account.to_dict() | {
+        "allocations": [one.to_dict() for one in book.allocations(account.dataset)],
+        "entries": [entry.to_dict() for entry in entries],
+        "composed": {
+            name: ends(value) if isinstance(value, Bound) else value
+            for name, value in spent.items()
+        }
+        or None,
+    }
 
 
 @command("ledger history", "ledger.db --last 50")
@@ -150,10 +162,10 @@ def ledger_history(ledger: str, *, last: _Last = 50) -> Answer:
         ledger: The ledger: a path, or postgresql://...
         last: Number of events to list. 0 lists all.
     """
-    from neyman.cli.ledger_tables import history, history_list
+    from neyman.ledger.event_list import event_list
 
     with neyman.Ledger(ledger) as book:
-        events = history_list(book, last)
+        events = event_list(book, last)
     return Answer({"events": events}, [history(events)])
 
 
@@ -171,11 +183,9 @@ def ledger_void(
         why: Reason, which the hash chain records.
         checkpoint: Checkpoint file. A ledger that is behind it is refused.
     """
-    from neyman.cli.ledger_tables import entry_dict
-
     with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
         voided = book.void(entry, why)
-    return Answer(entry_dict(voided), [repr(voided)])
+    return Answer(voided.to_dict(), [repr(voided)])
 
 
 @command("ledger confirm-location", "ledger.db --checkpoint saved.txt")

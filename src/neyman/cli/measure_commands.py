@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import neyman
-from neyman import accounting, publishing
+from neyman import accounting, curves, publishing
 from neyman.cli.commands import command
 from neyman.cli.plan_commands import error_lines
 from neyman.cli.terminal import Answer, check_suffix, columns, ends, working, write
@@ -49,17 +49,14 @@ def account(
         baseline: Best chance of a right guess without the release, at which to report the success
             of re-identification, attribute inference, or reconstruction.
     """
-    from neyman.accounting.semantics.attacks import PRIOR_CONDITION, conditions_of, stated_condition
     from neyman.cli.expression import mechanism_from
-    from neyman.curves.tradeoff.queries import source_note
-    from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS
 
     described = mechanism_from(mechanism)
     curve = described.tradeoff()
-    low, high = USUAL_LEVELS
+    low, high = curves.USUAL_LEVELS
     with working("computing bounds"):
         nearest = curve.nearest_gaussian()
-        safe = curve.gdp(levels=USUAL_LEVELS)
+        safe = curve.gdp(levels=curves.USUAL_LEVELS)
         epsilons, deltas = curve.epsilons(delta), curve.deltas(epsilon)
         powers = {a: curve.power(a) for a in (low, *level)}
         rows: list[_Row] = [
@@ -77,21 +74,21 @@ def account(
         ]
 
     def lines() -> Iterator[RenderableType]:
-        note = source_note(curve.sources)
+        note = curves.source_note(curve.sources)
         yield repr(described)
         if note:
             yield note.strip()
         yield columns(("question", "at least", "at most"), _questions(rows, nearest.mu))
         yield f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is not a guarantee."
         for statement in curve.statements:
-            yield stated_condition(statement)
+            yield accounting.stated_condition(statement)
         a = level[len(level) // 2] if level else 0.0
         if 0 < a < 1:
             power, neighboring = powers[a].upper, curve.neighboring
             yield f"\n{note}{accounting.sentences.power(a, power, neighboring=neighboring)}"
             yield f"\n{note}{accounting.scale_sentence(a, max(a, power))}"
         if baseline:
-            shared = (PRIOR_CONDITION, *conditions_of(curve.neighboring))
+            shared = (accounting.PRIOR_CONDITION, *accounting.conditions_of(curve.neighboring))
             yield f"\nConditions of success: {' '.join(shared)}"
 
     answers = [{"question": name, **at, **ends(bound)} for name, at, bound in rows]

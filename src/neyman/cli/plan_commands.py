@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import neyman
-from neyman import accounting, publishing
+from neyman import accounting, display, publishing
 from neyman.accounting.semantics.digits import many, number, plain
 from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.cli.commands import command
@@ -187,11 +187,9 @@ def plan_split(
             weights count.
         out: New file for the plan with these shares.
     """
-    from neyman.publishing.planning.bound_search import refuse_searched
-
     check_suffix(out, ".toml")
     read = neyman.Plan.load(plan)
-    refuse_searched(read)
+    publishing.refuse_searched(read)
     with working("finding the best shares"):
         split = publishing.best_split(read, dict(map(_weight, weight)))
     if out is not None:
@@ -243,13 +241,10 @@ def plan_from_sql(
         clip: COLUMN=CLIP: 0,5000 or discover, the clip of a sum, a mean, or a quantile.
         delta: Chance that a discovered key of a single unit is published.
     """
-    from neyman.publishing.plan.plan_sections import read_sections
-    from neyman.publishing.planning.rewrite import with_queries
-
     check_suffix(out, ".toml")
     _check_folder(out, plan)
     text = Path(sql).read_text(encoding="utf-8-sig") if sql.endswith(".sql") else sql
-    sections = read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
+    sections = publishing.read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
     clips, folder = dict(map(_clip, clip)), plan.parent
     statement = publishing.translate(
         text, publishing.parse(sections), clips, delta=delta, folder=folder
@@ -262,7 +257,7 @@ def plan_from_sql(
     except publishing.PlanError as error:
         raise statement.placed(error) from None
     before = plan.read_text(encoding="utf-8-sig")
-    content = with_queries(before, queries, statement.derive, f"From SQL:\n{text}")
+    content = publishing.with_queries(before, queries, statement.derive, f"From SQL:\n{text}")
     if not _is_text_of(new, content, folder):
         raise ValueError(
             f"{plan}: the new columns and queries have no place in the text; write each "
@@ -281,10 +276,8 @@ def plan_from_sql(
 
 def _is_text_of(plan: neyman.Plan, text: str, folder: Path) -> bool:
     """Return True if a text of TOML is this plan, with equal fields."""
-    from neyman.publishing.plan.plan_sections import sections_of
-
     try:
-        read = neyman.Plan.from_dict(sections_of(text), folder=folder)
+        read = neyman.Plan.from_dict(publishing.sections_of(text), folder=folder)
         return read.canonical() == plan.canonical()
     except (ValueError, RecursionError):
         return False
@@ -467,23 +460,18 @@ def _error_row(
 
 
 def _scenario_lines(asked: Scenario, protects: str) -> Iterator[RenderableType]:
-    from neyman.display.report.attribute_sections import belief_sentences, power_points
-    from neyman.display.report.receipt_view import about
-
     words = accounting.sentences
+    subject = f"{protects}’s {words.about(asked.attributes, asked.within)}"
     if asked.no_limit:
-        yield (
-            f"\nAbout one {protects}’s {about(asked)}: no limit, because a change of it moves an "
-            "exact total."
-        )
+        yield f"\nAbout one {subject}: no limit, because a change of it moves an exact total."
         return
-    points = power_points(asked.power, asked.rho)
-    yield f"\nAbout one {protects}’s {about(asked)}, from {', '.join(asked.tables) or 'no table'}:"
+    points = display.power_points(asked.power, asked.rho)
+    yield f"\nAbout one {subject}, from {', '.join(asked.tables) or 'no table'}:"
     rows = ((words.percent(level, up=False), words.percent(power)) for level, power in points)
     yield columns(("false positive rate", "true positive rate, at most"), rows)
     yield f"rho {words.number(asked.rho.upper)}"
     yield "\n" + words.concerning(
         asked.attributes, *points[1], subject=protects, within=asked.within
     )
-    for text in belief_sentences(asked, protects):
+    for text in display.belief_sentences(asked, protects):
         yield f"\n{text}"

@@ -109,8 +109,6 @@ def _release_dict(release: neyman.Release, folder: Path) -> dict[str, Any]:
 
 def _release_lines(release: neyman.Release, folder: Path) -> Iterator[str]:
     """Yield what was published, the attacker's power, and the charge."""
-    from neyman.display.report.receipt_view import totals_sentence
-
     words, receipt = accounting.sentences, release.receipt
     paid, subject = receipt.ledger, receipt.unit.protects
     tables = [t for t in receipt.tables if t.path.endswith(".parquet")]
@@ -126,7 +124,7 @@ def _release_lines(release: neyman.Release, folder: Path) -> Iterator[str]:
     at = next(p for p in receipt.guarantee.power if p.level == 0.05)
     known = words.known(subject, receipt.guarantee.held)
     yield words.power(at.level, at.upper, known, receipt.neighboring)
-    if text := totals_sentence(receipt):
+    if text := display.totals_sentence(receipt):
         yield text
     if text := one_row_each(subject, receipt.plan.get("unit", {}).get("id")):
         yield text
@@ -286,8 +284,6 @@ def synthesize(
 
 
 def _synthetic_lines(fit: SyntheticRows, path: Path) -> Iterator[RenderableType]:
-    from neyman.publishing.synthetic.rows_from_tables import STATEMENT
-
     yield f"{path}: {fit.rows.num_rows} synthetic rows"
     tables = (
         (one.table, ", ".join(one.columns), f"{one.total_variation:.4f}", f"{one.from_noise:.4f}")
@@ -307,7 +303,7 @@ def _synthetic_lines(fit: SyntheticRows, path: Path) -> Iterator[RenderableType]
             f"Not preserved: relations that no table shows: {pairs}. The rows relate these columns "
             "only through columns that tables relate to both."
         )
-    yield STATEMENT
+    yield publishing.STATEMENT
 
 
 @command(

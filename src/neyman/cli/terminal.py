@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -35,42 +35,29 @@ CODES = {
 }
 
 
-class _Paper:
-    """Print to a console whose reader may leave, such as ``| head -1``.
+@cache
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that escapes control characters, and whose reader may leave (``| head``).
 
-    Escape control characters. The console is made at its first use, because ``--help`` and
-    ``--version`` do not need it.
+    It is made at its first use, because ``--help`` and ``--version`` do not need it.
     """
+    from rich.console import Console
+    from rich.segment import Segment
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        self._stderr = stderr
+    class Paper(Console):
+        def on_broken_pipe(self) -> None:
+            _unread(self.file)
 
-    @cached_property
-    def console(self) -> Console:
-        from rich.console import Console
-        from rich.segment import Segment
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                text = segment.text if segment.control else visible(segment.text)
+                yield segment._replace(text=text)
 
-        class Paper(Console):
-            def on_broken_pipe(self) -> None:
-                _unread(self.file)
-
-            def render(
-                self, renderable: RenderableType, options: ConsoleOptions | None = None
-            ) -> Iterator[Segment]:
-                for segment in super().render(renderable, options):
-                    text = segment.text if segment.control else visible(segment.text)
-                    yield segment._replace(text=text)
-
-        # Do not turn ":b:" in a key or an address into an emoji, or brackets into a style.
-        options: Any = {"highlight": False, "soft_wrap": True, "emoji": False, "markup": False}
-        return Paper(stderr=self._stderr, **options)
-
-    def print(self, *parts: object) -> None:
-        self.console.print(*parts)
-
-
-out = _Paper()
-_errors = _Paper(stderr=True)
+    # Do not turn ":b:" in a key or an address into an emoji, or brackets into a style.
+    options: Any = {"highlight": False, "soft_wrap": True, "emoji": False, "markup": False}
+    return Paper(stderr=stderr, **options)
 
 
 def standard_streams() -> None:
@@ -111,7 +98,7 @@ def print_answer(answer: Answer, as_json: bool) -> None:
             _document(answer.content)
         else:
             for line in answer.lines:
-                out.print(line)
+                console().print(line)
         sys.stdout.flush()
     except BrokenPipeError:
         _unread(sys.stdout)
@@ -175,7 +162,7 @@ def marked(mark: str, style: str, text: str) -> Text:
 
 def warn(text: str) -> None:
     """Print a warning on stderr before the command does anything."""
-    _errors.print(marked("Warning:", "bold yellow", f" {text}"))
+    console(stderr=True).print(marked("Warning:", "bold yellow", f" {text}"))
 
 
 def check_suffix(path: Path | None, *suffixes: str) -> None:
@@ -220,13 +207,14 @@ def progress() -> Generator[Callable[[str, float], None]]:
     """Show a progress bar on stderr. Yield a function of a stage's name and the share done."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    errors = console(stderr=True)
     with Progress(
         TextColumn("{task.description:<34}"),
         BarColumn(40),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        console=_errors.console,
-        disable=not _errors.console.is_terminal,
+        console=errors,
+        disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda stage, part: bar.update(task, description=stage, completed=part)
@@ -235,7 +223,7 @@ def progress() -> Generator[Callable[[str, float], None]]:
 @contextmanager
 def working(what: str) -> Generator[None]:
     """Show a spinner on stderr during work of unknown length."""
-    with _errors.console.status(what):
+    with console(stderr=True).status(what):
         yield
 
 
@@ -288,7 +276,7 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
         with suppress(OSError):  # the message and the code are reported anyway
             _document(failure)
             sys.stdout.flush()
-    _errors.print(marked(f"{CODES[code]}:", "bold red", f" {message}"))
+    console(stderr=True).print(marked(f"{CODES[code]}:", "bold red", f" {message}"))
     raise SystemExit(code)
 
 

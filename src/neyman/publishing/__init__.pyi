@@ -38,6 +38,8 @@ from neyman.publishing.plan.plan_fields import PlanDocument as PlanDocument
 from neyman.publishing.plan.plan_fields import PlanError as PlanError
 from neyman.publishing.plan.plan_fields import SourcePart as SourcePart
 from neyman.publishing.plan.plan_fields import parse as parse
+from neyman.publishing.plan.plan_sections import read_sections as read_sections
+from neyman.publishing.plan.plan_sections import sections_of as sections_of
 from neyman.publishing.plan.public_keys import key_lists as key_lists
 from neyman.publishing.plan.public_keys import key_warnings as key_warnings
 from neyman.publishing.plan.query import MEASURES as MEASURES
@@ -57,6 +59,7 @@ from neyman.publishing.plan.sql import translate as translate
 from neyman.publishing.plan.totals import joined_order as joined_order
 from neyman.publishing.planning.accuracy import errors as errors
 from neyman.publishing.planning.allocation import best_split as best_split
+from neyman.publishing.planning.bound_search import refuse_searched as refuse_searched
 from neyman.publishing.planning.bound_search import search_notes as search_notes
 from neyman.publishing.planning.bound_search import searched as searched
 from neyman.publishing.planning.calibration import Calibration as Calibration
@@ -74,6 +77,7 @@ from neyman.publishing.planning.missing_values import rounding as rounding
 from neyman.publishing.planning.noise_kind import noise_choice as noise_choice
 from neyman.publishing.planning.rewrite import rewritten as rewritten
 from neyman.publishing.planning.rewrite import toml_text as toml_text
+from neyman.publishing.planning.rewrite import with_queries as with_queries
 from neyman.publishing.planning.totals_notes import totals_notes as totals_notes
 from neyman.publishing.release.add_noise import noisy_part as noisy_part
 from neyman.publishing.release.clip_tables import chosen_clips as chosen_clips
@@ -99,6 +103,7 @@ from neyman.publishing.release.signing import SignatureError as SignatureError
 from neyman.publishing.release.signing import check_signature as check_signature
 from neyman.publishing.release.signing import create_key as create_key
 from neyman.publishing.release.signing import sign as sign
+from neyman.publishing.release.spent_curve import spent_curve as spent_curve
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE as SSH_SIGNATURE
 from neyman.publishing.release.ssh_signature import allowed_signer as allowed_signer
 from neyman.publishing.release.ssh_signature import check_ssh_signature as check_ssh_signature
@@ -107,6 +112,7 @@ from neyman.publishing.release.table_files import listing as listing
 from neyman.publishing.release.table_files import parts as parts
 from neyman.publishing.release.verify.size_limits import MemoryLimit as MemoryLimit
 from neyman.publishing.release.verify.verification import verify as verify
+from neyman.publishing.synthetic.rows_from_tables import STATEMENT as STATEMENT
 from neyman.publishing.synthetic.rows_from_tables import synthesize as synthesize
 from neyman.publishing.tables.estimates import half_width as half_width
 from neyman.publishing.tables.estimates import rows_of as rows_of
