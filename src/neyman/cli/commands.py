@@ -37,18 +37,18 @@ def command(
     words: str,
     example: str,
     *,
-    json: bool = True,
+    document: bool = True,
     interrupted: str = "the command was stopped before its end",
 ) -> Callable[[_Command], _Command]:
     """Register a function as a command. Positional parameters are arguments, the others options.
 
     The docstring is the help, and its list of arguments the help of each. A command that has a
-    parameter ``as_json`` learns what was asked for.
+    parameter ``json`` learns what was asked for.
 
     Args:
         words: the command's group and name, such as ``ledger show``.
         example: arguments of an example, which the help prints.
-        json: False if the command has no ``--json``.
+        document: False if the command has no ``--json``.
         interrupted: the message after Ctrl-C or SIGTERM, about what the command may have left
             behind.
     """
@@ -58,17 +58,17 @@ def command(
         texts = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.M))
         given = inspect.signature(function, eval_str=True).parameters
         parameters = [
-            _parameter(each, texts[name]) for name, each in given.items() if name != "as_json"
+            _parameter(each, texts[name]) for name, each in given.items() if name != "json"
         ]
-        if json:
-            flag = inspect.Parameter("as_json", _OPTION, default=False, annotation=bool)
+        if document:
+            flag = inspect.Parameter("json", _OPTION, default=False, annotation=bool)
             help_text = "Print one JSON document on stdout."
-            parameters.append(_parameter(flag, help_text, "--json"))
+            parameters.append(_parameter(flag, help_text))
 
-        def run(*, as_json: bool = False, **values: Any) -> None:
-            own = {"as_json": as_json} if "as_json" in given else {}
-            with failing(as_json, interrupted):
-                print_answer(function(**values, **own), as_json)
+        def run(*, json: bool = False, **values: Any) -> None:
+            own = {"json": json} if "json" in given else {}
+            with failing(json, interrupted):
+                print_answer(function(**values, **own), json)
 
         run.__doc__ = text
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -83,7 +83,7 @@ def command(
 _OPTION = inspect.Parameter.KEYWORD_ONLY
 
 
-def _parameter(parameter: inspect.Parameter, text: str, *flags: str) -> inspect.Parameter:
+def _parameter(parameter: inspect.Parameter, text: str) -> inspect.Parameter:
     """Return a parameter with its help. A flag that is off by default has no opposite."""
     kind, option = parameter.annotation, parameter.kind is _OPTION
     if get_origin(kind) is Annotated:
@@ -91,7 +91,7 @@ def _parameter(parameter: inspect.Parameter, text: str, *flags: str) -> inspect.
         described = copy(given)
     elif option:
         off = [f"--{parameter.name.replace('_', '-')}"] if parameter.default is False else []
-        described = typer.Option(*(flags or off))
+        described = typer.Option(*off)
     else:
         described = typer.Argument()
     described.help = " ".join(text.split())

@@ -242,7 +242,7 @@ def ledger_verify(ledger: str, *, checkpoint: str | None = None) -> Answer:
         saved = None
         if checkpoint is not None:
             line = checkpoint.startswith("neyman-ledger ")
-            saved = (Checkpoint.parse if line else Checkpoint.load)(checkpoint)
+            saved = Checkpoint.parse(checkpoint) if line else Checkpoint.load(checkpoint)
         with working("following the chain"):
             report = book.verify(saved)
     lines = [marked("FAILED", "bold red", f" {problem}") for problem in report.problems]
@@ -264,7 +264,7 @@ def ledger_verify(ledger: str, *, checkpoint: str | None = None) -> Answer:
 
 
 @command("ledger export", "ledger.db --out ledger.jsonl")
-def ledger_export(ledger: str, *, out: Path | None = None, as_json: bool = False) -> Answer:
+def ledger_export(ledger: str, *, out: Path | None = None, json: bool = False) -> Answer:
     """Export the hash chain as JSON lines, which anyone can check.
 
     Each line has the hash of the line before. docs/ledger.md explains it. The lines go to
@@ -275,7 +275,7 @@ def ledger_export(ledger: str, *, out: Path | None = None, as_json: bool = False
         out: New file. If not given, stdout.
     """
     book = neyman.Ledger(ledger)
-    if out is None and as_json:
+    if out is None and json:
         raise ValueError("the export is JSON lines already: give --out FILE, or leave --json")
     check_suffix(out, ".jsonl", ".ndjson")
     if out is None:

@@ -80,8 +80,7 @@ def account(
             yield note.strip()
         yield columns(("question", "at least", "at most"), _questions(rows, nearest.mu))
         yield f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is not a guarantee."
-        for statement in curve.statements:
-            yield accounting.stated_condition(statement)
+        yield from map(accounting.stated_condition, curve.statements)
         a = level[len(level) // 2] if level else 0.0
         if 0 < a < 1:
             power, neighboring = powers[a].upper, curve.neighboring

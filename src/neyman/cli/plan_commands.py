@@ -61,17 +61,19 @@ def plan_init(
         delimiter: Delimiter of a CSV file. If not given, its first line decides.
         encoding: Encoding of a CSV file.
     """
+    from neyman.publishing.planning.first_plan import first_plan, schema_at, schema_of
+
     check_suffix(out, ".toml")
     if neighboring not in ("replace-one", "add-remove"):
         raise ValueError(f"--neighboring {neighboring!r}: must be 'replace-one' or 'add-remove'")
     if not protects.strip():
         raise ValueError(f"--protects {protects!r}: must not be blank")
     file = Path(data)
-    name, schema = publishing.schema_at(data) or (
+    name, schema = schema_at(data) or (
         file.name.partition(".")[0],
-        publishing.schema_of(file, delimiter, encoding),
+        schema_of(file, delimiter, encoding),
     )
-    text = publishing.first_plan(name, schema, id=id, protects=protects, neighboring=neighboring)
+    text = first_plan(name, schema, id=id, protects=protects, neighboring=neighboring)
     write(out, text)
     types = [kind for _, kind in schema.columns]
     warnings = list(filter(None, [rows_not_stated(protects, id, rows_given=False)]))
@@ -241,14 +243,14 @@ def plan_from_sql(
         clip: COLUMN=CLIP: 0,5000 or discover, the clip of a sum, a mean, or a quantile.
         delta: Chance that a discovered key of a single unit is published.
     """
+    from neyman.publishing.plan.sql import translate
+
     check_suffix(out, ".toml")
     _check_folder(out, plan)
     text = Path(sql).read_text(encoding="utf-8-sig") if sql.endswith(".sql") else sql
     sections = publishing.read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
     clips, folder = dict(map(_clip, clip)), plan.parent
-    statement = publishing.translate(
-        text, publishing.parse(sections), clips, delta=delta, folder=folder
-    )
+    statement = translate(text, publishing.parse(sections), clips, delta=delta, folder=folder)
     share = {"share": str(Fraction(1, len(statement.queries)))}
     queries = [{**query, **share} for query in statement.queries]
     derive = {**cast("dict[str, object]", sections.get("derive") or {}), **statement.derive}

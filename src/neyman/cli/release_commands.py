@@ -309,7 +309,7 @@ def _synthetic_lines(fit: SyntheticRows, path: Path) -> Iterator[RenderableType]
 @command(
     "explore",
     "plan.toml --no-browser",
-    json=False,
+    document=False,
     interrupted="the explorer was stopped; nothing was charged",
 )
 def explore(

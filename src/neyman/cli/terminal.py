@@ -259,10 +259,8 @@ def _failure(error: BaseException, interrupted: str) -> tuple[int, str]:
             with suppress(ImportError):
                 from neyman import ledger
 
-                if isinstance(error, ledger.BudgetRefused):
-                    return 3, str(error)
                 if isinstance(error, ledger.LedgerError):
-                    return 2, str(error)
+                    return 3 if isinstance(error, ledger.BudgetRefused) else 2, str(error)
                 if isinstance(error, ledger.ChargedError):
                     return 1, str(error)
     sys.stderr.write(visible("".join(traceback.format_exception(error))))

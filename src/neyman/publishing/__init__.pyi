@@ -69,7 +69,6 @@ from neyman.publishing.planning.counted_rows import counted_rows as counted_rows
 from neyman.publishing.planning.detail_notes import detail_notes as detail_notes
 from neyman.publishing.planning.disjoint_notes import disjoint_notes as disjoint_notes
 from neyman.publishing.planning.first_plan import first_plan as first_plan
-from neyman.publishing.planning.first_plan import schema_at as schema_at
 from neyman.publishing.planning.first_plan import schema_of as schema_of
 from neyman.publishing.planning.missing_values import SQL_RULE as SQL_RULE
 from neyman.publishing.planning.missing_values import missing_by_sentence as missing_by_sentence
