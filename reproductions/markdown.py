@@ -29,7 +29,7 @@ def main(pages: Callable[[Tell], Mapping[str, str]]) -> None:
     Args:
         pages: the text of each file by its name; it may tell which stage is how far, in [0, 1].
     """
-    from neyman.cli.terminal import out, progress
+    from neyman.cli.terminal import console, progress
 
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     with progress() as tell:
@@ -38,4 +38,4 @@ def main(pages: Callable[[Tell], Mapping[str, str]]) -> None:
     for name, text in result.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-        out.print(str(folder / name))
+        console().print(str(folder / name))

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from neyman import optimal_marginals
 from neyman.accounting import sentences as words
-from neyman.cli.calibrate_command import at_error
 from neyman.cli.demo.midwest import write_plan
 from neyman.mechanisms import MarginalStrategy
-from neyman.publishing import Plan, best_split
+from neyman.publishing import Plan, at_error, best_split
 from reproductions.consistency.page import demo_plan
 from reproductions.markdown import main, table
 from reproductions.svg_chart import Axis, Line, chart

@@ -99,7 +99,7 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...],
 COMMANDS = dict(commands(typer.main.get_command(app)))  # pyright: ignore[reportArgumentType]
 # What each command needs to begin. A new command gets its required parameters by their names.
 GIVEN = {
-    "plan": "plan.toml", "data": "people=people.csv", "ledger": "ledger.db", "into": "out",
+    "plan": "plan.toml", "data": "people=people.csv", "ledger": "ledger.db", "out": "out",
     "receipt": "out", "folder": "out", "dataset": "people@1", "to": "team", "cap": "1",
     "entry": "1", "path": "key.pem", "rows": "rows.parquet", "sql": "SELECT COUNT(*) FROM people",
 }  # fmt: skip

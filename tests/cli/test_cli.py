@@ -519,15 +519,11 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(capsys):
 
     letters = [chr(code) for code in (*range(256), 0x61C, *range(0x2000, 0x2070))]
     hostile = "".join(letters).replace("\n", "")
-    table = terminal.columns("a", hostile)
-    table.add_row(hostile, Text(hostile))
-    for write in (
-        lambda: terminal.out.say(hostile),
-        lambda: terminal.out.print(table),
-        lambda: terminal.warn(hostile),
-        lambda: terminal.answer({hostile: hostile}, True, lambda: None),
-    ):
-        write()
+    table = terminal.columns(["a", hostile], [[hostile, hostile]])
+    answer = terminal.Answer({hostile: hostile}, [hostile, Text(hostile), table])
+    terminal.warn(hostile)
+    for as_json in (False, True):
+        terminal.print_answer(answer, as_json)
     with pytest.raises(SystemExit):
         terminal.failed(2, hostile, as_json=False)
     printed = capsys.readouterr()

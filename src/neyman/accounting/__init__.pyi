@@ -22,6 +22,9 @@ from neyman.accounting.optimality.table_gap import GAP as GAP
 from neyman.accounting.optimality.table_gap import cell_gap as cell_gap
 from neyman.accounting.optimality.table_gap import mean_gap as mean_gap
 from neyman.accounting.personal_filter import PersonalFilter as PersonalFilter
+from neyman.accounting.semantics.attacks import PRIOR_CONDITION as PRIOR_CONDITION
+from neyman.accounting.semantics.attacks import conditions_of as conditions_of
+from neyman.accounting.semantics.attacks import stated_condition as stated_condition
 from neyman.accounting.semantics.attacks import usual_attacks as usual_attacks
 from neyman.accounting.semantics.axioms import composition as composition
 from neyman.accounting.semantics.axioms import convexity as convexity

@@ -2,85 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import neyman
+from neyman import publishing
 from neyman.accounting.semantics.digits import many
-from neyman.cli.terminal import (
-    Engine,
-    Json,
-    Master,
-    Memory,
-    PlanFile,
-    answer,
-    bound_tables,
-    columns,
-    failing,
-    out,
-    text_cell,
-    working,
-)
+from neyman.cli.commands import command
+from neyman.cli.terminal import Answer, bound_tables, columns, marked, working
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from neyman.publishing.engines.drop_counts import JoinRows, RowsOfUnits
     from neyman.publishing.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
     from neyman.publishing.engines.line_faults import Lines
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.release.data_check import DataCheck
+
+    Page = Iterator[RenderableType]
 
 USE = (
     "Correct the data with it. Do not choose keys, clips, or bounds by it: a plan is published, "
     "and what it was chosen by is not protected."
 )
 
-data_app = typer.Typer(help="Check private data before a run.", no_args_is_help=True)
 
-
-@data_app.callback()
-def _group() -> None:
-    """Check private data before a run."""
-
-
-@data_app.command("check", epilog="Example: neyman data check plan.toml --data people=people.csv")
+@command("data check", "plan.toml --data people=people.csv")
 def data_check(
-    plan: PlanFile,
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
-    engine: Engine = "duckdb",
-    memory: Memory = None,
-    master: Master = None,
-    most: Annotated[
-        int, typer.Option(min=0, help="Number of lines per reason and values per column to list.")
-    ] = 10,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Column that names the privacy unit. Count how often it has more rows."
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+    plan: Path,
+    *,
+    data: list[str],
+    engine: str = "duckdb",
+    memory: str | None = None,
+    master: str | None = None,
+    most: Annotated[int, typer.Option(min=0)] = 10,
+    id: str | None = None,  # noqa: A002 (the field of the unit)
+) -> Answer:
     """List the lines, values, and rows that a run would drop. The answer is private.
 
     The command reads the data as a run does. It charges nothing, opens no ledger, and writes no
     file.
+
+    Args:
+        plan: The plan, a TOML file.
+        data: TABLE=PATH: the file of a private table.
+        engine: Engine that counts: duckdb or spark.
+        memory: Largest memory of the engine, such as 4GB.
+        master: Address of Spark, such as 'local[2]'.
+        most: Number of lines per reason and values per column to list.
+        id: Column that names the privacy unit. Count how often it has more rows.
     """
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.release.data_check import check_data
-
-    with failing(as_json):
-        read = Plan.load(plan)
-        bound = bound_tables(data)
-        with working("checking the data"):
-            report = check_data(
-                read, bound, engine, memory=memory, master=master, most=most, id=unit
-            )
-        answer(report.to_dict(), as_json, lambda: _show(report, read))
+    read = neyman.Plan.load(plan)
+    bound = bound_tables(data)
+    with working("checking the data"):
+        report = neyman.check_data(
+            read, bound, engine, memory=memory, master=master, most=most, id=id
+        )
+    return Answer(report.to_dict(), _report(report, read))
 
 
-def reading_rule(plan: Plan) -> str:
+def reading_rule(plan: neyman.Plan) -> str:
     """Describe how a run reads a CSV file of the plan, and what it drops."""
     source = plan.source
     names = (plan.table, *(table.name for table in plan.tables))
@@ -100,140 +84,138 @@ def reading_rule(plan: Plan) -> str:
     )
 
 
-def _show(report: DataCheck, plan: Plan) -> None:
-    _head(f"{plan.name}, table {report.table}: {many(report.rows, 'row')}")
-    out.say(USE)
+def _report(report: publishing.DataCheck, plan: neyman.Plan) -> Page:
+    yield from _head(f"{plan.name}, table {report.table}: {many(report.rows, 'row')}")
+    yield USE
     if report.lines is not None:
-        _show_lines(report.lines)
+        yield from _lines(report.lines)
     for keys in report.keys:
-        _show_keys(keys)
+        yield from _keys(keys)
     for texts in report.texts:
-        _show_texts(texts)
+        yield from _texts(texts)
     for numbers in report.numbers:
-        _show_numbers(numbers, plan)
+        yield from _numbers(numbers, plan)
     listed = {column for keys in report.keys for column in keys.columns}
     listed |= {numbers.column for numbers in report.numbers}
     for texts in report.readings:
         if texts.suggestions or texts.column not in listed:
-            _show_readings(texts)
-    _show_rows(report)
+            yield from _readings(texts)
+    yield from _rows(report)
     if report.assumed is not None:
-        _show_assumed(report.assumed, plan)
+        yield from _assumed(report.assumed, plan)
     for joined in report.joins:
-        _show_join(joined, plan)
+        yield from _join(joined, plan)
     for other in report.others:
-        out.print()
-        _show(other, plan)
+        yield ""
+        yield from _report(other, plan)
 
 
-def _head(text: str) -> None:
-    """Print the notice that the output is private, and then the headline ``text``."""
-    from neyman.publishing.engines.private_tables import NOTICE
-
-    out.print(f"[bold red]{NOTICE}[/]")
-    out.say(text)
+def _head(text: str) -> Page:
+    """Yield the notice that the output is private, and then the headline ``text``."""
+    yield marked(publishing.NOTICE, "bold red", "")
+    yield text
 
 
-def _page(text: str) -> None:
-    out.print()
-    _head(text)
+def _page(text: str) -> Page:
+    yield ""
+    yield from _head(text)
 
 
-def _show_lines(lines: Lines) -> None:
-    from neyman.publishing.engines.line_faults import REASONS
-
-    _page(f"Lines: {lines.read:,} read, {many(lines.rows, 'row')}, {lines.dropped:,} dropped")
+def _lines(lines: Lines) -> Page:
+    yield from _page(
+        f"Lines: {lines.read:,} read, {many(lines.rows, 'row')}, {lines.dropped:,} dropped"
+    )
     if not lines.reasons:
         return
-    table = columns("reason", "lines", "meaning")
-    for reason, number in lines.reasons.items():
-        table.add_row(reason, f"{number:,}", REASONS[reason])
-    out.print(table)
+    reasons = ((one, f"{n:,}", publishing.REASONS[one]) for one, n in lines.reasons.items())
+    yield columns(("reason", "lines", "meaning"), reasons)
     for file, faults in groupby(lines.listed, lambda fault: fault.file):
-        out.say(file)
-        table = columns("line", "reason", "column")
-        for fault in faults:
-            table.add_row(str(fault.line), fault.reason, text_cell(_quote_value(fault.column)))
-        out.print(table)
+        yield file
+        rows = ((str(one.line), one.reason, _quote_value(one.column)) for one in faults)
+        yield columns(("line", "reason", "column"), rows)
     more = sum(lines.reasons.values()) - len(lines.listed)
     if more:
-        out.say(f"and {more:,} more (--most lists more of each reason)")
+        yield f"and {more:,} more (--most lists more of each reason)"
 
 
-def _show_keys(keys: KeyMatch) -> None:
-    name = " > ".join(keys.columns)
-    _page(
-        f"Keys of {name}: {keys.matched:,} rows match, {keys.missing:,} have no value, "
-        f"{keys.unmatched:,} match no key"
+def _keys(keys: KeyMatch) -> Page:
+    yield from _page(
+        f"Keys of {' > '.join(keys.columns)}: {keys.matched:,} rows match, {keys.missing:,} have "
+        f"no value, {keys.unmatched:,} match no key"
     )
-    other = keys.missing + keys.unmatched
-    if other and keys.unknown is not None:
-        out.say(f"Rows without a match go to {keys.unknown!r}.")
-    elif other:
-        out.say("Rows without a match are dropped from the tables by these keys.")
+    if keys.missing + keys.unmatched:
+        yield (
+            "Rows without a match are dropped from the tables by these keys."
+            if keys.unknown is None
+            else f"Rows without a match go to {keys.unknown!r}."
+        )
     if keys.unmatched:
-        _show_frequent(keys.frequent, f"{many(keys.values, 'value')} without a key")
+        yield _frequent(keys.frequent, f"{many(keys.values, 'value')} without a key")
 
 
-def _show_texts(texts: KeyMatch) -> None:
-    """Print the texts that a map or a lookup does not list."""
-    _page(
+def _texts(texts: KeyMatch) -> Page:
+    """Yield the texts that a map or a lookup does not list."""
+    yield from _page(
         f"Texts of {texts.columns[0]}: {texts.matched:,} rows match, {texts.missing:,} have no "
         f"value, {texts.unmatched:,} have a text that is not listed"
     )
-    other = texts.missing + texts.unmatched
-    if other and texts.unknown is not None:
-        out.say(f"Rows without a match become {texts.unknown!r}.")
-    elif other:
-        out.say("Rows without a match have no value, and are dropped by it.")
+    if texts.missing + texts.unmatched:
+        yield (
+            "Rows without a match have no value, and are dropped by it."
+            if texts.unknown is None
+            else f"Rows without a match become {texts.unknown!r}."
+        )
     if texts.unmatched:
-        _show_frequent(texts.frequent, f"{many(texts.values, 'text')} not listed")
+        yield _frequent(texts.frequent, f"{many(texts.values, 'text')} not listed")
 
 
-def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
-    from neyman.publishing.planning.missing_values import missing_by_sentence, rounding
-
-    _page(
+def _numbers(numbers: NumberMatch, plan: neyman.Plan) -> Page:
+    yield from _page(
         f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "
         f"no value, {numbers.unmatched:,} have another value"
     )
-    for sentence, names in missing_by_sentence(plan).items():
+    for sentence, names in publishing.missing_by_sentence(plan).items():
         own = [name for name in names if numbers.column in plan.query(name).columns]
         if own:
-            out.say(f"{', '.join(own)}: {sentence}")
-    without = numbers.missing + numbers.unmatched
-    out.say(f"{many(without, 'row')} without a number.")
+            yield f"{', '.join(own)}: {sentence}"
+    yield f"{many(numbers.missing + numbers.unmatched, 'row')} without a number."
     if numbers.rounded:
-        digits = rounding(plan.column(numbers.column))
-        out.say(f"Rounded down to {digits}: {many(numbers.rounded, 'number')} with more digits.")
+        digits = publishing.rounding(plan.column(numbers.column))
+        yield f"Rounded down to {digits}: {many(numbers.rounded, 'number')} with more digits."
     if numbers.unmatched:
-        _show_frequent(numbers.frequent, "value that is not a number")
-    table = columns("queries", "range", "below", "above")
-    for clip in numbers.clips:
-        ends = f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}"
-        table.add_row(
-            text_cell(", ".join(clip.queries)), ends, f"{clip.below:,}", f"{clip.above:,}"
+        yield _frequent(numbers.frequent, "value that is not a number")
+    rows = (
+        (
+            ", ".join(clip.queries),
+            f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}",
+            f"{clip.below:,}",
+            f"{clip.above:,}",
         )
-    out.print(table)
+        for clip in numbers.clips
+    )
+    yield columns(("queries", "range", "below", "above"), rows)
 
 
-def _show_readings(texts: TextMatch) -> None:
-    """Print values that the plan's formats do not read as numbers or dates, and formats that do."""
+def _readings(texts: TextMatch) -> Page:
+    """Yield values that the plan's formats do not read as numbers or dates, and formats that do."""
     example = next((_quote_value(one.value[0]) for one in texts.frequent), "")
-    _page(
+    yield from _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
         + (f"is no {texts.reading}" if texts.unread == 1 else f"are no {texts.reading}s")
         + (f", such as {example}" if example else "")
     )
     for fields in texts.suggestions:
-        declared = " and ".join(f"{name} = {_toml(mark)}" for name, mark in fields.items())
-        out.say(
-            f"If {_format_sentence(fields)}, declare [source] {declared}. The plan then reads "
+        marks = " and ".join(
+            f'{name} = "{mark}"' if "'" in mark else f"{name} = '{mark}'"
+            for name, mark in fields.items()
+        )
+        yield (
+            f"If {_format_sentence(fields)}, declare [source] {marks}. The plan then reads "
             f"{texts.suggested:,} of {texts.texts:,} values."
         )
     if len(texts.suggestions) > 1:
-        out.print("The values do not show which of these is right. Ask who wrote the file.")
-    _show_frequent(texts.frequent, f"value that is no {texts.reading}")
+        yield "The values do not show which of these is right. Ask who wrote the file."
+    yield _frequent(texts.frequent, f"value that is no {texts.reading}")
 
 
 def _format_sentence(fields: Mapping[str, str]) -> str:
@@ -246,72 +228,75 @@ def _format_sentence(fields: Mapping[str, str]) -> str:
     return decimal + (f" and {names[thousands]} between thousands" if thousands else "")
 
 
-def _toml(mark: str) -> str:
-    return f'"{mark}"' if "'" in mark else f"'{mark}'"
-
-
-def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:
-    table = columns(head, "rows")
-    for value in frequent:
-        path = " > ".join(
-            "(no value)" if part is None else _quote_value(part) for part in value.value
+def _frequent(frequent: Iterable[Frequent], head: str) -> RenderableType:
+    rows = (
+        (
+            " > ".join("(no value)" if part is None else _quote_value(part) for part in one.value),
+            f"{one.rows:,}",
         )
-        table.add_row(text_cell(path), f"{value.rows:,}")
-    out.print(table)
+        for one in frequent
+    )
+    return columns((head, "rows"), rows)
 
 
-def _show_rows(report: DataCheck) -> None:
-    _page("Rows that the queries count")
+def _rows(report: publishing.DataCheck) -> Page:
+    yield from _page("Rows that the queries count")
     unit = report.unit
     if unit is not None:
-        out.say(
+        yield (
             f"{unit.missing:,} rows have no {unit.column}, and are dropped. "
             f"{many(unit.units, 'unit')} with up to {many(unit.largest, 'row')}; the bound "
             f"unit.rows = {unit.bound} drops {unit.dropped:,} rows of {many(unit.over, 'unit')}."
         )
     causes = {
-        "no id": [query.missing for query in report.queries],
-        "unit.rows": [query.unit_rows for query in report.queries],
-        "unknown keys": [query.unknown for query in report.queries],
-        "no number": [query.without_number for query in report.queries],
-        "groups": [query.groups for query in report.queries],
-        "rows_per_group": [query.rows_per_group for query in report.queries],
+        "no id": "missing",
+        "unit.rows": "unit_rows",
+        "unknown keys": "unknown",
+        "no number": "without_number",
+        "groups": "groups",
+        "rows_per_group": "rows_per_group",
     }
-    lost = {cause: numbers for cause, numbers in causes.items() if any(numbers)}
-    table = columns("query", "level", "rows", *lost, "lost", "counted")
-    for i, query in enumerate(report.queries):
-        numbers = [query.taken, *(cause[i] for cause in lost.values()), query.lost, query.counted]
-        for level in query.levels:
-            table.add_row(
-                text_cell(query.query), text_cell(level), *(f"{number:,}" for number in numbers)
-            )
-    out.print(table)
-    out.say(
+    lost = {
+        cause: name
+        for cause, name in causes.items()
+        if any(getattr(query, name) for query in report.queries)
+    }
+    rows = (
+        (
+            query.query,
+            level,
+            *(f"{getattr(query, name):,}" for name in ("taken", *lost.values(), "lost", "counted")),
+        )
+        for query in report.queries
+        for level in query.levels
+    )
+    yield columns(("query", "level", "rows", *lost, "lost", "counted"), rows)
+    yield (
         'The column "rows" counts the rows that the filters take. A row is lost to the first '
         "cause, from left to right."
     )
 
 
-def _show_assumed(unit: RowsOfUnits, plan: Plan) -> None:
-    """Print how often a unit has more rows than the plan assumes."""
-    _page(f"Rows per {unit.column}")
+def _assumed(unit: RowsOfUnits, plan: neyman.Plan) -> Page:
+    """Yield how often a unit has more rows than the plan assumes."""
+    yield from _page(f"Rows per {unit.column}")
     bound = many(unit.bound, "row")
     says = (
         f"The guarantee assumes that each {plan.unit.protects} has at most {bound}."
         if plan.unit.id is None
         else f"The plan counts at most {bound} per {plan.unit.protects}, named by {plan.unit.id}."
     )
-    out.say(
+    yield (
         f"{says} {unit.over:,} of {many(unit.units, 'value')} of {unit.column} have more than "
         f"{bound}. The largest number is {many(unit.largest, 'row')}. {many(unit.missing, 'row')} "
         f"{'has' if unit.missing == 1 else 'have'} no {unit.column}."
     )
 
 
-def _show_join(rows: JoinRows, plan: Plan) -> None:
-    """Print how many rows of a joined table, which has one row per unit, match the main table."""
-    _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
-    out.say(
+def _join(rows: JoinRows, plan: neyman.Plan) -> Page:
+    """Yield how many rows of a joined table, which has one row per unit, match the main table."""
+    yield from _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
+    yield (
         f"{rows.missing:,} rows have no {rows.column}, and are dropped. "
         f"{many(rows.units, 'unit')}, of which {rows.several:,} have several rows: "
         f"{many(rows.dropped, 'row')} of these are dropped. "
@@ -322,7 +307,5 @@ def _show_join(rows: JoinRows, plan: Plan) -> None:
 
 def _quote_value(value: str | None) -> str:
     """Return a value in quotes, which show its blanks. Escape characters that move a cursor."""
-    if value is None:
-        return ""
-    text = repr(value)
+    text = "" if value is None else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -8,13 +8,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, NoReturn
-
-import typer
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from neyman.cli.interrupt import end
 from neyman.extras import advice
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-PlanFile = Annotated[Path, typer.Argument(help="The plan, a TOML file.")]
-Engine = Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")]
-Memory = Annotated[str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")]
-Master = Annotated[str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")]
-
 CODES = {
     0: "done",
     1: "an error of ours",
@@ -42,45 +35,29 @@ CODES = {
 }
 
 
-class _Paper:
-    """Print to a console whose reader may leave, such as ``| head -1``.
+@cache
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that escapes control characters, and whose reader may leave (``| head``).
 
-    Escape control characters. The console is made at its first use, because ``--help`` and
-    ``--version`` do not need it.
+    It is made at its first use, because ``--help`` and ``--version`` do not need it.
     """
+    from rich.console import Console
+    from rich.segment import Segment
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        self._stderr = stderr
+    class Paper(Console):
+        def on_broken_pipe(self) -> None:
+            _unread(self.file)
 
-    @cached_property
-    def console(self) -> Console:
-        from rich.console import Console
-        from rich.segment import Segment
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                text = segment.text if segment.control else visible(segment.text)
+                yield segment._replace(text=text)
 
-        class Paper(Console):
-            def on_broken_pipe(self) -> None:
-                _unread(self.file)
-
-            def render(
-                self, renderable: RenderableType, options: ConsoleOptions | None = None
-            ) -> Iterator[Segment]:
-                for segment in super().render(renderable, options):
-                    text = segment.text if segment.control else visible(segment.text)
-                    yield segment._replace(text=text)
-
-        # Do not turn ":b:" in a key or an address into an emoji.
-        return Paper(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
-
-    def print(self, *parts: object, end: str = "\n") -> None:
-        self.console.print(*parts, end=end)
-
-    def say(self, text: str) -> None:
-        """Print a text without interpreting markup."""
-        self.console.print(text, markup=False)
-
-
-out = _Paper()
-_errors = _Paper(stderr=True)
+    # Do not turn ":b:" in a key or an address into an emoji, or brackets into a style.
+    options: Any = {"highlight": False, "soft_wrap": True, "emoji": False, "markup": False}
+    return Paper(stderr=stderr, **options)
 
 
 def standard_streams() -> None:
@@ -93,23 +70,45 @@ def standard_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def answer(value: object, as_json: bool, show: Callable[[], None]) -> None:
-    """Print the answer of a command: one JSON document on stdout, or a readable form.
+@dataclass(frozen=True)
+class Answer:
+    """Hold what a command answers.
+
+    Args:
+        content: the answer for machines, as JSON types.
+        lines: the answer for readers: texts and tables. If None, it is the JSON document.
+        code: the exit code.
+        serve: what the command does after its answer, until it is stopped.
+    """
+
+    content: Mapping[str, Any]
+    lines: Iterable[RenderableType] | None = None
+    code: int = 0
+    serve: Callable[[], None] | None = None
+
+
+def print_answer(answer: Answer, as_json: bool) -> None:
+    """Print an answer: one JSON document on stdout, or a readable form. Exit with its code.
 
     The command has already done its work. So a failure to print is not bad input, and does not show
     that nothing was charged.
     """
     try:
-        if as_json:
-            _document(value)
+        if as_json or answer.lines is None:
+            _document(answer.content)
         else:
-            show()
+            for line in answer.lines:
+                console().print(line)
         sys.stdout.flush()
     except BrokenPipeError:
         _unread(sys.stdout)
     except OSError as error:
         message = f"the answer could not be printed ({error.strerror}); what was done stands"
         failed(1, message, as_json=False)
+    if answer.serve is not None:
+        answer.serve()
+    if answer.code:
+        raise SystemExit(answer.code)
 
 
 def _document(value: object) -> None:
@@ -142,33 +141,28 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
     return sources
 
 
-def columns(*heads: str) -> Table:
-    """Return a table with column heads and no rows. In a narrow terminal, its text wraps."""
+def columns(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Return a table. In a narrow terminal, its text wraps."""
     from rich.table import Table
 
     table = Table(box=None)
     for head in heads:
         table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def text_cell(text: str) -> Text:
-    """Return a table cell whose text is not markup."""
+def marked(mark: str, style: str, text: str) -> Text:
+    """Return a text behind a colored word."""
     from rich.text import Text
 
-    return Text(text)
+    return Text.assemble((mark, style), text)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr before the command does anything."""
-    _errors.print("[bold yellow]Warning:[/] ", end="")
-    _errors.say(text)
-
-
-CHARGED = (
-    "no release was published; if the run had begun to read the data, its charge stays spent "
-    "(see neyman ledger history)"
-)
+    console(stderr=True).print(marked("Warning:", "bold yellow", f" {text}"))
 
 
 def check_suffix(path: Path | None, *suffixes: str) -> None:
@@ -196,6 +190,12 @@ def writing(path: Path) -> Generator[None]:
         ) from None
 
 
+def write(path: Path, text: str, mode: str = "x") -> None:
+    """Write the text of an ``--out``, which is a new file if the mode is "x"."""
+    with writing(path), path.open(mode, encoding="utf-8") as file:
+        file.write(text)
+
+
 def ends(bound: Bound) -> dict[str, Any]:
     """Return a bound as JSON types. Infinities are text."""
     lower, upper = (str(end) if math.isinf(end) else end for end in (bound.lower, bound.upper))
@@ -207,13 +207,14 @@ def progress() -> Generator[Callable[[str, float], None]]:
     """Show a progress bar on stderr. Yield a function of a stage's name and the share done."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    errors = console(stderr=True)
     with Progress(
         TextColumn("{task.description:<34}"),
         BarColumn(40),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        console=_errors.console,
-        disable=not _errors.console.is_terminal,
+        console=errors,
+        disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda stage, part: bar.update(task, description=stage, completed=part)
@@ -222,54 +223,48 @@ def progress() -> Generator[Callable[[str, float], None]]:
 @contextmanager
 def working(what: str) -> Generator[None]:
     """Show a spinner on stderr during work of unknown length."""
-    with _errors.console.status(what):
+    with console(stderr=True).status(what):
         yield
 
 
 @contextmanager
-def failing(
-    as_json: bool, interrupted: str = "the command was stopped before its end"
-) -> Generator[None]:
+def failing(as_json: bool, interrupted: str) -> Generator[None]:
     """Turn an error inside the context into one message and its exit code.
 
     Args:
-        interrupted: the message after Ctrl-C or SIGTERM, about what the command may have left
-            behind.
+        interrupted: the message after Ctrl-C or SIGTERM.
     """
-    with _terminable():
+    signals: list[object] = []
+    with _terminable(signals):
         try:
             yield
-        except KeyboardInterrupt:
-            failed(4, interrupted, as_json)
-        except ImportError as error:
-            failed(2, advice(error), as_json)
-        except Exception as error:
-            refused, bad, charged = _kinds()
-            if isinstance(error, (*refused, *bad)):
-                failed(3 if isinstance(error, refused) else 2, _text(error), as_json)
-            if isinstance(error, charged):
-                failed(1, str(error), as_json)
-            sys.stderr.write(visible("".join(traceback.format_exception(error))))
-            failed(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
+        except (Exception, KeyboardInterrupt) as error:
+            # A library whose import is interrupted may report another error.
+            failed(*((4, interrupted) if signals else _failure(error, interrupted)), as_json)
 
 
-_Errors = tuple[type[Exception], ...]
+def _failure(error: BaseException, interrupted: str) -> tuple[int, str]:
+    """Return the exit code and the message of an error."""
+    match error:
+        case KeyboardInterrupt():
+            return 4, interrupted
+        case ImportError():
+            return 2, advice(error)
+        case OSError(strerror=str(reason)) if reason:
+            return 2, f"{error.filename or 'file'}: {reason}"
+        case ValueError() | OSError():
+            return 2, str(error)
+        case _:
+            # The ledger's errors exist only if its library is installed.
+            with suppress(ImportError):
+                from neyman import ledger
 
-
-def _kinds() -> tuple[_Errors, _Errors, _Errors]:
-    """Return the types of errors of the budget, of bad input, and after a charge."""
-    # The ledger's errors exist only if its library is installed.
-    try:
-        from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
-    except ImportError:
-        return (), (ValueError, OSError), ()
-    return (BudgetRefused,), (ValueError, OSError, LedgerError), (ChargedError,)
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'file'}: {error.strerror}"
-    return str(error)
+                if isinstance(error, ledger.LedgerError):
+                    return 3 if isinstance(error, ledger.BudgetRefused) else 2, str(error)
+                if isinstance(error, ledger.ChargedError):
+                    return 1, str(error)
+    sys.stderr.write(visible("".join(traceback.format_exception(error))))
+    return 1, f"{type(error).__name__}: {error} (this is an error of ours)"
 
 
 def failed(code: int, message: str, as_json: bool) -> NoReturn:
@@ -279,21 +274,21 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
         with suppress(OSError):  # the message and the code are reported anyway
             _document(failure)
             sys.stdout.flush()
-    _errors.print(f"[bold red]{CODES[code]}:[/] ", end="")
-    _errors.say(message)
+    console(stderr=True).print(marked(f"{CODES[code]}:", "bold red", f" {message}"))
     raise SystemExit(code)
 
 
 @contextmanager
-def _terminable() -> Generator[None]:
+def _terminable(signals: list[object]) -> Generator[None]:
     """Let Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
 
     Before this context, Ctrl-C ends the process (``cli/interrupt.py``). After it, the command has
     done its work, and Ctrl-C changes nothing. If another program calls the command line in its own
-    process, its handling of Ctrl-C stays unchanged.
+    process, its handling of Ctrl-C stays unchanged. ``signals`` gets each signal.
     """
 
-    def stop(*_: object) -> None:
+    def stop(number: object, _: object) -> None:
+        signals.append(number)
         raise KeyboardInterrupt
 
     ours = signal.getsignal(signal.SIGINT) is end

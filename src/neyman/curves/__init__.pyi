@@ -78,5 +78,7 @@ from neyman.curves.tradeoff.piecewise_linear import finite_pair as finite_pair
 from neyman.curves.tradeoff.piecewise_linear import hull as hull
 from neyman.curves.tradeoff.piecewise_linear import mirrored as mirrored
 from neyman.curves.tradeoff.queries import pbdp_delta as pbdp_delta
+from neyman.curves.tradeoff.queries import source_note as source_note
+from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS as USUAL_LEVELS
 from neyman.curves.tradeoff.safe_mu import SafeMu as SafeMu
 from neyman.curves.tradeoff.safe_mu import mu_of_points as mu_of_points

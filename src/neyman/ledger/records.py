@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain, plain_decimal
 from neyman.numerics.relation import Neighboring
+from neyman.storage.reading import read_json
 from neyman.storage.visible_text import visible
 
 _DELTA_CAP = (
@@ -143,6 +144,21 @@ class Account:
         """Return the relation with the hash of its totals, as a text."""
         return f"{self.neighboring}{KEEPING}{self.totals}" if self.totals else self.neighboring
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values as JSON types, with exact amounts."""
+        names = ("dataset", "to", "of", "protects", "neighboring", "rows", "currency")
+        amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
+        return {
+            **{name: getattr(self, name) for name in names},
+            **{name: str(getattr(self, name)) for name in amounts},
+            **({"totals": self.totals} if self.totals else {}),
+            "count": self.entries,
+            "parts": [
+                asdict(part) | {"spent": str(part.spent), "spent_delta": str(part.spent_delta)}
+                for part in self.parts
+            ],
+        }
+
     def __repr__(self) -> str:
         name = f"{self.dataset}{f' to {self.to}' if self.to else ''}"
         delta = f", {plain(self.left_delta)} of {plain(self.delta_cap)} delta"
@@ -193,6 +209,20 @@ class Entry:
     to: str = ""
     part: str = ""
     digest: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values as JSON types, without the mechanisms, and of the plan its name."""
+        names = ("id", "state", "to", "part", "created", "finished", "key", "digest")
+        try:
+            plan = read_json(self.plan)
+        except ValueError:
+            plan = None
+        return {
+            **{name: getattr(self, name) for name in names},
+            "charge": str(self.charge),
+            "delta": str(self.delta),
+            "plan": cast(dict[str, Any], plan).get("name") if isinstance(plan, dict) else None,
+        }
 
     def __repr__(self) -> str:
         delta = f" and delta {plain(self.delta)}" if self.delta else ""

@@ -9,7 +9,8 @@ import pytest
 
 from mixed_plan import MIXED
 from neyman.noise import discrete_gaussian
-from neyman.publishing import Plan, errors, guarantee_at, scale_for, table_named
+from neyman.publishing import Plan, errors
+from neyman.publishing.planning.accuracy import guarantee_at, scale_for, table_named
 from plans import SMALL, TOTALS
 from seeded import Seeded
 

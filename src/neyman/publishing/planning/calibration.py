@@ -1,20 +1,23 @@
-"""Run ``neyman calibrate plan.toml``: the cost of an error, and the errors at a guarantee."""
-
-# Arguments of Matplotlib's methods have no types.
-# pyright: reportUnknownMemberType=false
+"""Calibrate a plan: find the cost of an error, and the errors at a guarantee."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.planning.accuracy import TableError
+from neyman.numerics import check
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
+from neyman.publishing.planning.accuracy import (
+    TableError,
+    errors,
+    guarantee_at,
+    scale_for,
+    table_named,
+)
 
 FACTORS = tuple(4.0**k for k in range(-3, 4))  # factors of 1/rho, for errors of 1/8 to 8
 EXAMPLE_ROWS = 1000  # rows in a cell, for which a ratio's error is reported
@@ -82,8 +85,6 @@ def at_error(
     Raises:
         ValueError: `scale_for` refuses the arguments, or no plan's budget can have the rho.
     """
-    from neyman.publishing.plan.plan_fields import PlanError
-    from neyman.publishing.planning.accuracy import scale_for, table_named
 
     scale = scale_for(plan, table, error, interval=interval, consistent=consistent)
     delta = _delta(plan)
@@ -103,7 +104,6 @@ def at_guarantee(plan: Plan, budget: dict[str, Any]) -> Calibration:
         plan: the plan. Its own budget is ignored.
         budget: the given fields of a plan's budget, such as power and level.
     """
-    from neyman.publishing.planning.accuracy import errors
 
     other = _with_budget(plan, budget)
     _ = other.mechanism()  # refuses noise that cannot be drawn
@@ -113,8 +113,6 @@ def at_guarantee(plan: Plan, budget: dict[str, Any]) -> Calibration:
 
 
 def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
-    from neyman.numerics import check
-    from neyman.publishing.plan.plan import Plan
 
     fields = {name: str(check.exact(name, value)) for name, value in budget.items()}
     return Plan.from_dict(plan.canonical() | {"budget": fields | plan.unspent_field()})
@@ -127,7 +125,6 @@ def _delta(plan: Plan) -> Fraction | None:
 
 
 def _calibrate_plan(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
-    from neyman.publishing.planning.accuracy import errors, guarantee_at
 
     def point(at: Fraction) -> Point:
         return Point(**guarantee_at(plan, at), error=_error(plan, at, table, consistent))
@@ -145,42 +142,8 @@ def _calibrate_plan(plan: Plan, scale: Fraction, table: str, *, consistent: bool
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
-    from neyman.publishing.planning.accuracy import errors
 
     (own,) = (e for e in errors(plan, scale, (EXAMPLE_ROWS,)) if e.name == table)
     if own.standard_error is None:
         return own.by_rows[0][1]
     return own.consistent[1] if consistent and own.consistent else own.standard_error
-
-
-def figure(calibrated: Calibration) -> str:
-    """Draw epsilon against the error of the table, as SVG."""
-    shown = [p for p in calibrated.curve if 0 < p.epsilon < math.inf and p.error > 0]
-    if len(shown) < 2:
-        raise ValueError(
-            "--out: there is no curve to draw; its epsilon or its error is 0 or infinite throughout"
-        )
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
-
-    from neyman.display.plots.direct_labels import COLORS, fresh
-
-    picture, here = Figure(figsize=(7.2, 4.4), layout="constrained"), calibrated.point
-    axes = fresh(picture.subplots())
-    axes.loglog([p.error for p in shown], [p.epsilon for p in shown], color=COLORS[0])
-    axes.plot(here.error, here.epsilon, "o", color=COLORS[1])
-    label = f"{here.error:.4g}: epsilon {here.epsilon:.3g}"
-    axes.annotate(
-        label, (here.error, here.epsilon), (8, 0), textcoords="offset points", va="center"
-    )
-    axes.set_xlabel(f"standard error of a cell of {calibrated.named}")
-    axes.set_ylabel("epsilon at delta 1e-6")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-    svg, title = io.StringIO(), f"What {calibrated.table} costs at each standard error"
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "neyman"}):
-        picture.savefig(svg, format="svg", metadata={"Title": title, "Date": None})
-    return svg.getvalue()
