@@ -17,7 +17,7 @@ GROWING = "tests/curves/tradeoff/test_safe_mu.py"  # laws, which try more in a l
 MEASURED = {
     "a/test_a.py": {
         "test_cheap": 0.01,
-        "test_some": {"[1]": 0.2, "[2]": 0.9, "[3]": 50.0},
+        "test_some": {"[1]": 0.2, "[2]": 0.4, "[3]": 50.0},
         "test_heavy": {"[1]": 70.0, "[2]": 30.0},
         "test_long": {"[1]": 1.1},
         "test_longer": {"[1]": 1.3},

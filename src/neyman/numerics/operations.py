@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from neyman.numerics.bound import Bound
 
-MOST_OPERATIONS = 1.3e10  # of a question: about four seconds of one core
+MOST_OPERATIONS = 1.6e10  # of a question: at most about five seconds of one core
 
 
 @dataclass(frozen=True)

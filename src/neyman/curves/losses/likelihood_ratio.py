@@ -458,19 +458,20 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
     For ``steering``, return uncertified K, mean, and variance, shape (3, losses, m). Tilts whose
     integrands have peaks near y = 0 share nodes of y, and so do losses of one order.
     """
-    first, several = max(losses, key=attrgetter("farthest")), len(losses) > 1
+    several = len(losses) > 1
+    first = max(losses, key=attrgetter("farthest")) if several else losses[0]
     w = tilts + 1 if first.removed else -tilts
     pull = _pull(losses) if several else first.farthest * first.ratio_floor
     near = np.maximum(w * first.farthest, w * -pull) <= first.limits.shared_peak
     near &= w > -MOST_POWER
     alone = not several or len({loss.removed for loss in losses}) > 1
     out = np.empty((3 if steering else 2, len(losses), len(tilts)))
-    far = range(len(tilts)) if alone and several else (~near).nonzero()[0].tolist()
+    far = np.arange(len(tilts)) if alone and several else (~near).nonzero()[0]
     # Peaks this far apart have no nodes in common.
-    apart = far if alone else [j for j in far if abs(float(w[j])) * first.farthest > 1000]
+    apart = far[np.abs(w[far]) * first.farthest > (-1 if alone else 1000)].tolist()
     for j in apart:
         out[:, :, j] = _sums_alone(losses, float(tilts[j]), steering=steering)
-    groups = [np.array([j]) for j in far if j not in apart]
+    groups = [np.array([j]) for j in far.tolist() if j not in apart]
     if len(far) < len(tilts):
         groups.append(near.nonzero()[0])
     for group in groups:
@@ -482,7 +483,7 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
         )
         y, h = _grid(*ends, first.spacing(0.0, least))
         rows = max(1, first.limits.block_terms // (len(some) * len(y)))
-        units = max([loss.ratio_units for loss in losses])
+        units = max(map(attrgetter("ratio_units"), losses))
         sign = 1 if first.removed else -1
         for k in range(0, len(losses), rows):
             ratio = first.ratios(losses[k : k + rows], y)

@@ -204,7 +204,7 @@ class LimitProfile(Profile):
     def _ask_engine(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
             with engine_limit():
-                return ask(self.inner)
+                return ask(in_question(self._key, self._build))
         except OperationLimit:
             return rest(self._rest)
 
@@ -217,7 +217,7 @@ class LimitProfile(Profile):
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
-                low, high = ask(self.inner)
+                low, high = ask(in_question(self._key, self._build))
                 stopped = meter.reached
         except OperationLimit:
             return ask(self._rest)

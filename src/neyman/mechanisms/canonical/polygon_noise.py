@@ -171,9 +171,8 @@ class PolygonNoise:
         # slack: tails_of_the_noise_of_a_polygon
         low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
         lows, highs = [low], [high]
-        # Error of a floating-point step of the tail, relative to the previous tail [PT-5]. slack:
-        # open.
-        step_error = 16 * UNIT
+        # Error of a floating-point step of the tail, relative to the previous tail [PT-5].
+        step_error = 16 * UNIT  # slack: open
         while high > 1e-30:  # the computation stops at this tail probability
             low = max(self._outward(low) - step_error * low, 0.0)
             high = self._outward(high) + step_error * high
