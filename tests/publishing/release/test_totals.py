@@ -169,6 +169,12 @@ def test_a_query_that_no_table_of_totals_gives_needs_a_share(query, totals):
         with_fixed(query, *totals)
 
 
+def test_the_proposed_share_leaves_out_a_query_that_the_totals_fix():
+    queries = [fixed_query(at=["state"]), *(fixed_query("race") | {"name": name} for name in "ab")]
+    with pytest.raises(PlanError, match=r"is missing; .* such as '1/2'"):
+        plan(STATE, query=queries)
+
+
 def test_a_plan_of_fixed_queries_alone_is_refused():
     with pytest.raises(PlanError, match="public or fixed by the totals, so nothing is measured"):
         plan(STATE, query=[fixed_query(at=["state"])])

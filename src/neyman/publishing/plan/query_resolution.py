@@ -416,7 +416,7 @@ def _share_problems(context: QueryContext) -> Iterator[str]:
     if measured and part.share is None:
         yield (
             f"{context.spot('share')} is missing; give its exact part of the budget"
-            f"{_unused_share(context.document)}"
+            f"{_unused_share(context)}"
         )
     if not measured and part.share is not None:
         reason = f"all its levels are {others}, so it takes no share; leave it out"
@@ -507,11 +507,13 @@ def _size_problems(
         )
 
 
-def _unused_share(document: PlanDocument) -> str:
+def _unused_share(context: QueryContext) -> str:
     """Return the end of an error message, with the share left for each query without one, or ""."""
-    given = (part.share or Fraction(0) for part in document.query)
-    left = 1 - sum(given, document.budget.unspent)
-    open_ = sum(part.share is None for part in document.query)
+    parts = context.document.query
+    given = (part.share or Fraction(0) for part in parts)
+    left = 1 - sum(given, context.document.budget.unspent)
+    measured = (_levels(replace(context, part=part))[1] for part in parts if part.share is None)
+    open_ = sum(map(bool, measured))
     return f", such as '{left / open_}'" if left > 0 else ""
 
 
