@@ -201,7 +201,7 @@ def apart(**shares):
     # 9 / .1 + 1 / .9 = 91.11, 4.5556 times 20.
     (apart(a=("1/10", 9), b=("9/10", 1)), ["is 4.6 times that of equal shares", "by 83%"]),
     (apart(a=("501/1000", 1), b=("499/1000", 1)), ["to less than 1%", "No other"]),
-    (apart(a=("1", 7)), ["one table, which gets all"]),
+    (apart(a=("1", 7)), ["one table, so no other share is possible"]),
 ])  # fmt: skip
 def test_how_good_a_plan_s_shares_are_is_said(plan, said):
     """Against equal shares and the best ones, as computed by hand, rounded against the plan's."""

@@ -468,10 +468,10 @@ def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering:
     out = np.empty((3 if steering else 2, len(losses), len(tilts)))
     far = np.arange(len(tilts)) if alone and several else (~near).nonzero()[0]
     # Peaks this far apart have no nodes in common.
-    apart = far[np.abs(w[far]) * first.farthest > (-1 if alone else 1000)].tolist()
-    for j in apart:
+    apart = np.abs(w[far]) * first.farthest > (-1 if alone else 1000)
+    for j in far[apart].tolist():
         out[:, :, j] = _sums_alone(losses, float(tilts[j]), steering=steering)
-    groups = [np.array([j]) for j in far.tolist() if j not in apart]
+    groups = [*far[~apart, None]]  # of one tilt each
     if len(far) < len(tilts):
         groups.append(near.nonzero()[0])
     for group in groups:
