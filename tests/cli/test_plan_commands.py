@@ -60,6 +60,7 @@ def test_what_a_plan_leaves_is_left_when_it_is_calibrated(tmp_path):
     budget = ("--power", there["power"], "--level", 0.05)
     back = document("calibrate", tmp_path / "plan.toml", *budget)
     assert back["errors"][0]["standard_error"] == pytest.approx(25, rel=1e-3)
+    assert ', unspent = "0.2"' in asked("calibrate", tmp_path / "plan.toml", *budget)
     content = document("plan", "check", tmp_path / "plan.toml")
     assert content["mechanisms"][0]["zcdp"] == "2/25"
     assert "race" in asked("plan", "check", tmp_path / "plan.toml")

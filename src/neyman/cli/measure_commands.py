@@ -227,10 +227,10 @@ def _calibrate_plan(
 def _calibration_lines(
     result: publishing.Calibration, plan: neyman.Plan, out: Path | None
 ) -> Iterator[RenderableType]:
-    exact, words, point = accounting.exact_text, accounting.digits, result.point
+    words, point = accounting.digits, result.point
     yield from error_lines(result.errors, plan)
-    also = "" if result.delta is None else f', delta = "{exact(result.delta)}"'
-    yield f'\n[budget] zcdp = "{exact(result.rho)}"{also}'
+    fields = result.budget | plan.unspent_field()
+    yield "\n[budget] " + ", ".join(f'{name} = "{value}"' for name, value in fields.items())
     yield (
         f"epsilon {words.number(point.epsilon)} at delta 1e-6; power "
         f"{words.percent(point.power)} at level 5%\n"

@@ -5,6 +5,7 @@ The reference counts rows in plain Python from the lists of places.
 
 import itertools
 import json
+import math
 import tomllib
 from collections import Counter
 from fractions import Fraction
@@ -317,6 +318,17 @@ def test_a_place_that_ends_above_the_lowest_level_counts_the_rows_without_a_name
 
 
 INTEGER = {"integer": ["county"]}
+
+
+def test_a_value_that_is_no_whole_number_is_not_a_missing_name(engine):
+    """On a level of whole numbers, it has no place, as an unlisted number."""
+    keys = [["US", "OH", "1"], ["US", "DC", ""]]
+    texts = [None, "", "abc", "7.5", "-0.5", "inf", "true", "7"]
+    floats = [None, math.nan, 7.5, -0.5, math.inf, 7.0, 1.0, 2.0**70]
+    for values, kind in ((texts, pa.string()), (floats, pa.float64())):
+        columns = [["US"] * 8, ["DC"] * 8, pa.array(values, kind)]
+        data = pa.table(dict(zip(NAMES, columns, strict=True)))
+        assert counted(ragged(keys, **INTEGER), data, engine)["n", "county", "count"] == [0, 2]
 
 
 def test_a_derived_level_without_a_name_is_missing(engine):

@@ -88,7 +88,7 @@ def _leaves(left: Fraction) -> Node:
         return ""
     return markup.paragraph(
         f"The tables leave {digits.percent(left, up=False)} of the budget: their noise is as large "
-        "as if one more table took it, and the ledger was not charged for it."
+        "as if one more Gaussian release took it, and the ledger was not charged for it."
     )
 
 

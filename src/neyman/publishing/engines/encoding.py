@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import ibis
 import numpy as np
@@ -195,10 +195,12 @@ class Coding:
         wanted = set(wanted)
         columns: dict[str, Any] = {}
         for name in self._sources(wanted):
-            source = self.source(name)
-            columns[source.name] = (
-                table[code_column(name)] if source in self._texts else raw_key(table[name], backend)
-            )
+            source, value = self.source(name), cast("Value", table[name])
+            if source in self._texts:
+                value = table[code_column(name)]
+            elif not (source in self._blanks and value.type().is_floating()):  # 7.5 is not missing
+                value = raw_key(value, backend)
+            columns[source.name] = value
             if shown:
                 written = CodeColumn(Kind.WRITTEN, source.index)
                 columns[written.name] = backend.plain_bytes(as_written(table, name))
@@ -253,7 +255,11 @@ class Coding:
                 values[one.name] = key_bytes(rows[one.name], backend, kind)
                 blank = backend.plain_bytes(ibis.literal(""))
             if one in self._blanks:
-                values[one.name] = values[one.name].coalesce(blank)
+                given: Any = rows[one.name]
+                absent = given.isnull()
+                if given.type().is_floating():
+                    absent |= given.isnan()
+                values[one.name] = ibis.cases((absent, blank), else_=values[one.name])
         joined: Any = rows.mutate(**values)
         for number, right in enumerate(keys):
             pairs = [(one.name, _key_column(number, one)) for one in sources]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from neyman.accounting.semantics.digits import exact_text
 from neyman.numerics import check
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import PlanError
@@ -63,6 +64,12 @@ class Calibration:
     def named(self) -> str:
         """Return the table's name, with the number of rows if its error depends on it."""
         return self.table if self.rows is None else f"{self.table} at {self.rows:,} rows"
+
+    @property
+    def budget(self) -> dict[str, str]:
+        """Return the fields of a plan's budget that spend this rho."""
+        delta = {} if self.delta is None else {"delta": exact_text(self.delta)}
+        return {"zcdp": exact_text(self.rho)} | delta
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON types."""

@@ -55,6 +55,7 @@ class BudgetFields(TypedDict, total=False):
     level: Exact
     epsilon: Exact
     delta: Exact
+    unspent: Exact
 
 
 class Sections(TypedDict, total=False):
