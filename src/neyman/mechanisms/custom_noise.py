@@ -163,7 +163,7 @@ def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool
     if law.slope is None:
         return [(most, 0.0, True)]
     # Each of 40 intervals of shifts takes a quarter of the remaining range.
-    ends = [most * (1 - (1 - 0.25) ** i) for i in range(40)] + [most]
+    ends = [most * (1 - 0.75**i) for i in range(40)] + [most]
     # The half width covers the rounding of the middle and of itself.
     return [
         (0.5 * (a + b), 0.5 * (b - a) * (1 + 8 * UNIT) + 8 * UNIT * b, False)  # slack: counted

@@ -118,7 +118,7 @@ def exact_variance(
     name, given = ("sigma", sigma) if sigma_squared is None else ("sigma_squared", sigma_squared)
     exact = exact_above_zero(name, given)
     exact = exact**2 if sigma_squared is None else exact
-    if not Fraction(1, 10**4) <= exact <= LIMITS.variance:  # integer noise
+    if not Fraction(1, 10**4) <= exact <= LIMITS.variance:
         raise ValueError(
             f"{name} = {given!r}: sigma^2 must be between 1e-4 and 1e30. Below, hardly any noise "
             "is ever added; above, 64-bit integers no longer hold it"

@@ -121,8 +121,7 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
         more = math.exp(t)  # order - 1
         return r * more * more + math.log1p(more) - far < 0
 
-    # Least order excess.
-    least, largest = 1e-15, 1e15  # largest order searched, minus 1
+    least, largest = 1e-15, 1e15  # of the orders searched, minus 1
     more = math.exp(0.5 * sum(bisect(falls, math.log(least), math.log(largest))))
     high = at(more).upper
     if high == 0:

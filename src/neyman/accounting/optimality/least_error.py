@@ -174,7 +174,8 @@ def _check_arguments(problem: str, given: Mapping[str, object]) -> None:
         if value is not None and name not in known.arguments:
             uses = ", ".join(known.arguments) or "n and budget alone"
             raise ValueError(f"{name} = {value!r} is not used by {problem!r}, which takes {uses}")
-        if value is None and name in known.needed:
+    for name in known.needed:
+        if given[name] is None:
             raise ValueError(f"{name}: {problem!r} needs it")
 
 

@@ -88,8 +88,7 @@ def normal_mean(
     array = one_per_record("values", values, relation=relation)
     n = len(array)
     exact = check.exact("sigma", sigma)
-    # Largest sigma.
-    if not Fraction(1, 10**100) <= exact <= Fraction(10**100):  # least sigma
+    if not Fraction(1, 10**100) <= exact <= Fraction(10**100):
         raise ValueError(
             f"sigma = {sigma!r} must be from 1e-100 to 1e100; state the values in another unit"
         )

@@ -304,8 +304,8 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     else:
         weights = np.exp(-((edges[:-1] + 0.5) ** 2) / (2 * variance))
         masses = weights / weights.sum()
-    # Error of a cell's probability on a coarse grid.
-    error = 1e-6 if step > 1 else 1e-12  # error of a cell's probability on a grid of all integers
+    # Of a cell's probability, on a coarse grid and on a grid of all integers.
+    error = 1e-6 if step > 1 else 1e-12
     cumulated = np.concatenate([[0.0], np.cumsum(masses)])
     cells = max(2, min(20, int(len(draws) / 10.0)))  # about this many draws per cell
     chances = np.concatenate([np.arange(1, cells) / cells, TAILS, 1 - TAILS])

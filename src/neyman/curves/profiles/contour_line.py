@@ -766,9 +766,12 @@ def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Til
     # In a cell, c rises by at most a third. Log delta falls about like the square of ``away``.
     away = np.sqrt(np.maximum(2 * depth, 0.0))
     size = x[1:] - x[:-1]
-    rise = (away[1:] - away[:-1]) / np.maximum(
-        0.5,
-        away[1:] * LIMITS.cell_share,  # least depth of a cell of epsilons
+    rise = (
+        (away[1:] - away[:-1])
+        / np.maximum(
+            0.5,  # least depth of a cell of epsilons
+            away[1:] * LIMITS.cell_share,
+        )
     )
     cell = np.zeros(len(x))
     np.add.accumulate(np.maximum(rise, size / 0.35), out=cell[1:])  # range of log c in a cell

@@ -311,8 +311,7 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
             profile.log_deltas(asked)
             counts.append(meter.count)
     each = (counts[2] - 2 * counts[1] + counts[0]) / (len(several) - 1)
-    # Operations of all places in one order.
-    # Deltas per place, its point, and its refinement.
+    # A place takes 12 deltas, with its point and its refinement, and an order 3e9 operations.
     return max(math.ceil(each * 12 * LIMITS.places / 3e9), 1)
 
 

@@ -44,7 +44,7 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
     # A delta that no drawing shows.
     reach = min(max(curve.epsilon(1e-4).upper, 1e-9), log_slope)
     # A power that is shown as 1.
-    if reach == log_slope and curve.delta(log_slope).lower > (1 - 1e-6):
+    if reach == log_slope and curve.delta(log_slope).lower > 1 - 1e-6:
         return [1.0] * len(levels), 1.0
     places = np.linspace(-LIMITS.spread, LIMITS.spread, 129)  # tangents
     epsilons = reach * np.sinh(places) / math.sinh(LIMITS.spread)

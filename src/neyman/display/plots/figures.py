@@ -346,9 +346,8 @@ def _parts(of: Any) -> list[tuple[str, Fraction, str]]:
                 before, words = by_name.get(name, (Fraction(0), ""))
                 deviation = f"noise ± {math.sqrt(squared):.3g}"
                 by_name[name] = (before + rho, words if before else deviation)
-        if of.left:
-            by_name["left unspent"] = of.left / of.scale, ""
-        return [(name, rho, words) for name, (rho, words) in by_name.items()]
+        left = [("left unspent", of.left / of.scale, "")] if of.left else []
+        return [(name, rho, words) for name, (rho, words) in by_name.items()] + left
     if isinstance(of, Mechanism):
         parts = of.parts if isinstance(of, Composed) else ((of, 1),)
         return [(f"{m!r} × {n:,}" if n > 1 else repr(m), n * m.rho(), "") for m, n in parts]

@@ -71,7 +71,7 @@ class CanonicalLaw:
         check_curve(curve)
         self.curve = curve
         self.ladder, self._fine, self._deep = _ladder(curve)
-        if self.ladder.log_c[0] < (-705.0):  # smallest log c for which c is a float
+        if self.ladder.log_c[0] < -705.0:  # smallest log c for which c is a float
             raise ValueError(
                 f"tradeoff = {curve!r} protects almost nothing: beyond half a sensitivity, "
                 "its noise has less than e^-705, below every float; give a curve such as ny.gdp(70)"

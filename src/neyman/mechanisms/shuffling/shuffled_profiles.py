@@ -477,7 +477,7 @@ class BinaryShuffleProfile(Profile):
         low, high = low - 8 * UNIT * (1 + np.abs(low)), high + 8 * UNIT * (1 + np.abs(high))
         # Largest number of others for which the best test is located to +- 1.
         # With more users, a rounded place may be more than one away from the best.
-        return low, high if n <= (10**9) else np.zeros(len(high))
+        return low, high if n <= 10**9 else np.zeros(len(high))
 
     def log_power(self, log_level: float) -> Interval:
         """Bound log power from below, by duality, in the better of the orders.

@@ -358,7 +358,7 @@ def _with_unknown(
     if len(rows) == 1:
         return replace(hierarchy, unknown=rows[0])
     if rows:
-        reason = f"names {len(rows)} places; give its path, a list with a name for each level"
+        reason = f"names {len(rows)} places; give its path, a list of names from the top level"
     else:
         known = ["drop", *dict.fromkeys(path[-1] for path in paths)]
         reason = f"must be 'drop' or a place of the level {hierarchy.levels[-1]!r}; "

@@ -413,7 +413,7 @@ class ContourProfile(Profile):
     def _chernoff(self, log_levels: Array) -> Array:
         """Return lower bounds on log power, accurate relative to 1 - power [C-9]."""
         low = self._least_powers(log_levels, HALF)
-        near = low > (-0.7)  # quick lower bound above which more powers are tried
+        near = low > -0.7  # quick lower bound above which more powers are tried
         if near.any():
             low[near] = np.maximum(low[near], self._least_powers(log_levels[near], CHERNOFF_POWERS))
         return low
