@@ -19,7 +19,7 @@ from write_samples import HERE, RELEASED, formats, mechanisms, plan_of, plans, w
 import neyman as ny
 from neyman.ledger import KINDS, START, Checkpoint, Entry, digest
 from neyman.mechanisms import MODULES, Strategy
-from neyman.publishing import Receipt, verify
+from neyman.publishing import MEASURES, Receipt, verify
 
 
 def stored(name: str) -> Any:
@@ -156,14 +156,15 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
         "KeyRangePart": [keys for keys in listed if "from" in keys],
         "KeyFilePart": [keys for keys in listed if "file" in keys],
         "KeyPart": [part for query in queries for part in query.get("parts", {}).values()],
-        "QueryPart": queries,
+        **{kind.__name__: queries for kind in MEASURES.values()},
     }
+    assert {query["measure"] for query in queries} == {*MEASURES}
     assert set(sections) == set(schema["$defs"])
     for name, section in (*schema["$defs"].items(), ("the plan", schema)):
         written = sections.get(name, every)
         for field, about in section["properties"].items():
             assert any(field in one for one in written), f"{name}.{field}"
-            if field in ("measure", "method", "neighboring"):
+            if field in ("method", "neighboring"):
                 options = next(one for one in (about, *about.get("anyOf", ())) if "enum" in one)
                 given = {one[field] for one in written if field in one}
                 assert given == set(options["enum"]), f"{name}.{field}"

@@ -333,7 +333,7 @@ def test_disjoint_queries_with_detail_are_charged_for_the_worst():
     ({"thresholds": [1.5, 2]}, "thresholds[0]"),
     ({"detail": None}, "is for a query with detail"),
     ({"first_share": 1}, "first_share (of query 'count') = 1: must be below 1"),
-    ({"measure": "units"}, "must be 'count' for a query with detail"),
+    ({"measure": "units"}, "a units takes none, only a count; leave it out"),
     ({"public": {"all": 5}, "by": []}, "a table with detail is measured"),
     ({"by": ["word"], "delta": "1e-9"}, "is for groups of listed keys"),
     ({"name": "count-first"}, ""),

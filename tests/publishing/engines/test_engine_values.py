@@ -33,7 +33,7 @@ from neyman.publishing import (
 from neyman.publishing.engines.aggregate import _summand
 from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.expressions import bin_of, scaled_integer, total
-from neyman.publishing.plan.query import range_in
+from neyman.publishing.plan.measures import range_in
 from plain_engine import KEY, check, counted, fetched, number
 
 NAN, INF = float("nan"), float("inf")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from mixed_plan import MIXED
 from neyman.accounting import charge
+from neyman.display.report.table_section import NOUNS
 from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
 from neyman.publishing import (
     MEASURES,
@@ -32,8 +33,9 @@ from neyman.publishing import (
     threshold,
 )
 from neyman.publishing.plan.measurement import failure
-from neyman.publishing.plan.query import range_of
+from neyman.publishing.plan.query import Query, range_of
 from neyman.publishing.tables.estimates import (
+    ESTIMATES,
     _rounded_margin,
     estimate,
     mean,
@@ -89,8 +91,8 @@ def test_fixed_point_values_are_told_exactly():
 
 
 def query_of(measure, **fields):
-    split = (("all", Fraction(1)),)
-    return MEASURES[measure](name="q", column="x", share=Fraction(1), split=split, **fields)
+    fields |= {"share": Fraction(1), "split": (("all", Fraction(1)),)}
+    return Query(kind=MEASURES[measure], name="q", column="x", **fields)
 
 
 def integers_of(clip, data):
@@ -813,3 +815,8 @@ def test_a_published_variance_states_no_more_than_was_told(values, part):
         (np.array([rows]), noise["count"]),
     )  # fmt: skip
     assert product.standard_error[0] / 10**4 <= fields * (1 + 1e-9)
+
+
+def test_each_measure_has_an_estimate_and_a_noun_in_a_report():
+    assert {*MEASURES.values()} <= {*ESTIMATES}
+    assert {*MEASURES.values()} == {*NOUNS}

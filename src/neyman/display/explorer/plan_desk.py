@@ -30,10 +30,9 @@ from neyman.display.explorer.answers import (
 from neyman.display.report.report import page
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
+from neyman.publishing.plan.document import read_sections, sections_of
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_sections import read_sections, sections_of
-from neyman.publishing.plan.query import Query
-from neyman.publishing.plan.query_resolution import declared_share
+from neyman.publishing.plan.query import Query, declared_share
 from neyman.publishing.plan.scenarios import concerning, moves_total, usual
 from neyman.publishing.planning.accuracy import TableError, errors
 from neyman.publishing.planning.bound_search import searched

@@ -15,7 +15,7 @@ from neyman.display.report.receipt_view import Entries, is_quantile, name, size,
 from neyman.display.report.table_accuracy import Table, TableAccuracy
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node, element
-from neyman.publishing.plan.query import INVERSE_SENSITIVITY
+from neyman.publishing.plan.measures import INVERSE_SENSITIVITY, Distinct
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
 
@@ -203,7 +203,7 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     """
     (part, *others) = entries
     mechanism = part.mechanism or {}
-    if others or part.delta is not None or part.measure == "distinct":
+    if others or part.delta is not None or part.measure in Distinct.tables:
         return "–"
     queries = [query for query in receipt.plan.get("query", ()) if query["name"] == part.query]
     if any("detail" in query or is_quantile(query) for query in queries):

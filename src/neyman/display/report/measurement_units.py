@@ -7,6 +7,7 @@ from typing import Any
 
 from neyman.accounting.semantics.digits import plural
 from neyman.display.report.receipt_view import unit
+from neyman.publishing.plan.measures import MEASURES, Distinct, Sum, Units
 from neyman.publishing.release.receipt_format import Receipt
 
 _UNDECLARED = "not declared; values are as the column has them"
@@ -29,10 +30,10 @@ def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> s
         return ""
     part: Mapping[str, Any] = parts[0]
     measure = str(part["measure"])
-    if measure in ("count", "histogram", "units", "distinct"):
+    kind = MEASURES.get(measure, Sum)
+    if not kind.unit_power:
         subject, _ = unit(receipt)
-        people = plural(subject)
-        counted = {"units": people, "distinct": "distinct values"}.get(measure, "rows")
+        counted = {Units: plural(subject), Distinct: "distinct values"}.get(kind, "rows")
         return "" if declared else counted
     columns = declared_columns(receipt)
     units = [
@@ -42,6 +43,6 @@ def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> s
     ]
     if not units or not all(units):
         return "" if declared else _UNDECLARED
-    if measure == "variance":
+    if kind.unit_power == 2:
         return f"the square of {units[0]}"
     return " per ".join(units)

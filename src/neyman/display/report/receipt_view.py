@@ -16,7 +16,7 @@ from neyman.accounting.semantics.digits import many
 from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS, mu_of_points
 from neyman.display.report import html as markup
 from neyman.elements import Node
-from neyman.publishing.plan.query import MEASURES, Quantiles
+from neyman.publishing.plan.measures import MEASURES, RankMeasure
 from neyman.publishing.planning.detail_notes import levels_text
 from neyman.publishing.release.receipt_format import (
     MechanismPart,
@@ -93,7 +93,7 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 def is_quantile(query: Mapping[str, Any]) -> bool:
     """Return True if a query of a plan publishes quantiles; False for an unknown measure."""
     kind = MEASURES.get(query["measure"])
-    return kind is not None and issubclass(kind, Quantiles)
+    return kind is not None and issubclass(kind, RankMeasure)
 
 
 def place(level: str) -> str:

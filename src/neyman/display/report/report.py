@@ -26,8 +26,8 @@ from neyman.display.report.attribute_sections import beliefs, section
 from neyman.display.report.headline import headline
 from neyman.display.report.table_accuracy import Table
 from neyman.elements import element
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.planning.allocation import LIMITS as ALLOCATION_LIMITS
 from neyman.publishing.planning.allocation import best_split
 from neyman.publishing.release.receipt_format import Receipt

@@ -19,9 +19,25 @@ from neyman.display.report.table_accuracy import Table
 from neyman.elements import Node, element, joined
 from neyman.publishing.plan.expression_words import words as expression_words
 from neyman.publishing.plan.hierarchy import CROSSED
+from neyman.publishing.plan.measures import (
+    MEASURES,
+    Count,
+    Distinct,
+    Histogram,
+    Maximum,
+    Mean,
+    Median,
+    Minimum,
+    Quantiles,
+    Ratio,
+    StandardDeviation,
+    Sum,
+    Units,
+    Variance,
+    first_table,
+)
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import first_table
-from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
+from neyman.publishing.plan.query_part import VALUE_COLUMNS, QueryPart
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
@@ -38,20 +54,22 @@ LIMITS = Limits()
 
 _DECIMAL = re.compile(r"-?[0-9]+([.][0-9]*)?")
 
-_MEASURES = {
-    "count": "Number of rows",
-    "distinct": "Number of distinct values",
-    "histogram": "Number of rows per bin",
-    "mean": "Mean",
-    "median": "Median",
-    "max": "99% quantile",
-    "min": "1% quantile",
-    "quantiles": "Quantiles",
-    "ratio": "Ratio of sums",
-    "standard_deviation": "Standard deviation",
-    "sum": "Sum",
-    "variance": "Variance",
+NOUNS: Mapping[type[QueryPart], str] = {
+    Count: "Number of rows",
+    Units: "Number of units",
+    Distinct: "Number of distinct values",
+    Histogram: "Number of rows per bin",
+    Mean: "Mean",
+    Median: "Median",
+    Maximum: "99% quantile",
+    Minimum: "1% quantile",
+    Quantiles: "Quantiles",
+    Ratio: "Ratio of sums",
+    StandardDeviation: "Standard deviation",
+    Sum: "Sum",
+    Variance: "Variance",
 }
+"""What each measure is, in the words of a report."""
 
 
 def contents(
@@ -93,8 +111,9 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
     """Say what is measured, of which column, and for which groups."""
     subject, _ = unit(receipt)
     measure = str(query["measure"])
-    text = _MEASURES.get(measure, measure)
-    if measure == "units":
+    kind = MEASURES.get(measure)
+    text = measure if kind is None else NOUNS[kind]
+    if kind is Units:
         text = f"Number of {plural(subject)}"
     said: list[Node] = [text]
     for link, name in (("of", "column"), ("over", "over")):

@@ -17,9 +17,9 @@ from neyman.numerics.arrays import Array, Floats, Integers
 from neyman.publishing.consistency.families import Family, Name, families, without_part
 from neyman.publishing.consistency.integer_rounding import rounded_tables
 from neyman.publishing.consistency.nonnegative import nonnegative
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.query import ConsistencyMethod
+from neyman.publishing.plan.plan_fields import ConsistencyMethod
 from neyman.publishing.tables.estimates import standard_error
 
 METHODS = get_args(ConsistencyMethod)

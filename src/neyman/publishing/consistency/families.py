@@ -26,9 +26,9 @@ from neyman.numerics.arrays import Array
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.consistency.tree_pair import matrix_size
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.totals import Total
 

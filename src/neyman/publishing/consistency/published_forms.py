@@ -47,7 +47,7 @@ class ConsistentForm:
         rows = slice(part.start, part.stop)
         columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
         value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
-        decimals = self.form.decimals if self.form.query.measure == "sum" else 0
+        decimals = self.form.decimals * self.form.query.kind.unit_power
         return self.form.with_keys(CellEstimates(value, error, lower, upper, decimals), part.start)
 
 

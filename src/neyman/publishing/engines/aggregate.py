@@ -43,8 +43,17 @@ from neyman.publishing.engines.expressions import bin_of, quotient, total
 from neyman.publishing.engines.progress import Progress, Steps
 from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.hierarchy import ALL
+from neyman.publishing.plan.measures import (
+    Distinct,
+    Histogram,
+    UnitRows,
+    Units,
+    center,
+    middle,
+    square_unit,
+)
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Query, center, measures_of, middle, square_unit
+from neyman.publishing.plan.query import Query, measures_of
 
 Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, Integers]]  # keys, and their numbers by measure
@@ -77,19 +86,15 @@ def aggregate_cells(
         tables |= _tables_of(coding, selected(plan, table, where), served, key, part)
     for query in alone:
         rows = selected(plan, table, query.where)
-        if query.measure == "distinct":
-            tables |= _distinct(coding, rows, query, key)
-        elif query.measure == "rows":
-            tables[query.name, ALL, "rows"] = _unit_rows(coding, rows, query)
-        else:
-            tables[query.name, ALL, "count"] = _largest_values(coding, rows, query)
+        tables |= _READ_ALONE[query.kind](coding, rows, query, key)
     return tables
 
 
 def _counts_units(plan: Plan, query: Query) -> bool:
     """Return True if a query's table counts values or units, so that its rows are read alone."""
-    largest = query.searched and query.measure == "histogram" and plan.unit.id is not None
-    return largest or query.measure in ("distinct", "rows")
+    if query.kind is Histogram:  # of each unit, the value farthest from 0 counts
+        return query.searched and plan.unit.id is not None
+    return query.kind in _READ_ALONE
 
 
 def _by_level_of_detail(plan: Plan) -> Plan:
@@ -102,8 +107,11 @@ def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
 
 
-def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+def _unit_rows(
+    coding: Coding, table: ibis.Table, query: Query, key: bytes
+) -> Iterator[tuple[Key, Cells]]:
     """Count the units in each bin of their number of rows. Larger numbers go to the last bin."""
+    del key  # no row is left out
     edges = query.bins or range(2)
     parts: list[Cells] = []
     for bucket in buckets_of(coding.plan, table):
@@ -114,14 +122,17 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
         counted = fetched(units.group_by("cell").aggregate(units=units.count()))
         index, values = (_integers(counted[name]) for name in ("cell", "units"))
         parts.append(added(len(edges) - 1, index, values))
-    return together(parts)
+    yield (query.name, ALL, "rows"), together(parts)
 
 
-def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+def _largest_values(
+    coding: Coding, table: ibis.Table, query: Query, key: bytes
+) -> Iterator[tuple[Key, Cells]]:
     """Count units by the bin of their value farthest from 0.
 
     Of two equally far values, the larger one counts.
     """
+    del key  # no row is left out
     edges = query.bins or range(2)
     middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
     (axis,) = coding.axes(query, ALL)
@@ -136,7 +147,7 @@ def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
         ranks, values = (_integers(counted[name]) for name in ("rank", "units"))
         index = middle + np.where(ranks % 2 == 1, ranks // 2, -(ranks // 2))
         parts.append(added(len(edges) - 1, index, values))
-    return together(parts)
+    yield (query.name, ALL, "count"), together(parts)
 
 
 def _part(progress: Progress, number: int, parts: int) -> Progress:
@@ -158,7 +169,7 @@ def _tables_of(
         shared = [query for query in queries if not _has_own_rows(query)]
         uses = len(list(_shared_dimensions(coding, shared)))
         own = filter(_has_own_rows, queries)
-        uses += sum(len(query.split) if query.measure == "units" else 1 for query in own)
+        uses += sum(len(query.split) if query.kind is Units else 1 for query in own)
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bounded in buckets:
             with held(bounded, steps) if uses > 1 else nullcontext(bounded) as rows:
@@ -195,6 +206,10 @@ def _distinct(
         codes = {axis: _integers(distinct[axis.name])[good] for axis in axes}
         ones = np.ones(sum(good), np.int64)
         yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level, level)
+
+
+_READ_ALONE = {Distinct: _distinct, UnitRows: _unit_rows, Histogram: _largest_values}
+"""How to count values or units, for measures whose rows are read alone."""
 
 
 def discover(
@@ -533,7 +548,7 @@ def _bounded_cells(
         yield from _tables(coding, rows, largest.columns, measures, served, steps)
     for query in filter(_has_own_rows, queries):
         own = bounded_rows(coding, rows, query, secret)
-        if query.measure != "units":
+        if query.kind is not Units:
             axes, measures = _dimensions(coding, query).columns, _measures(coding, own, [query])
             yield from _tables(coding, own, axes, measures, [query], steps)
             continue
@@ -548,7 +563,7 @@ def _bounded_cells(
 
 def _has_own_rows(query: Query) -> bool:
     is_bounded = query.groups is not None or query.rows_per_group is not None
-    return is_bounded or query.measure == "units"
+    return is_bounded or query.kind is Units
 
 
 def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
@@ -598,7 +613,7 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
 
     They are the same, in the same order, for each level of detail of a query.
     """
-    alone = query.measure in ("units", "distinct") or query.delta is not None
+    alone = query.kind in (Units, Distinct) or query.delta is not None
     levels = query.levels if alone else (coding.plan.finest(query),)
     own = replace(query, by=query.group_by)
     axes = dict.fromkeys(axis for level in levels for axis in coding.axes(own, level))

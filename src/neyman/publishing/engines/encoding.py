@@ -29,6 +29,7 @@ from neyman.publishing.engines.data_schema import (
 from neyman.publishing.engines.expressions import bin_of, key_bytes, raw_key, scaled_integer
 from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.measures import Distinct
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 
@@ -139,7 +140,7 @@ class Coding:
 
     def values(self, query: Query) -> dict[CodeColumn, None]:
         """Return the columns that a query sums, or whose distinct values it counts."""
-        if query.measure == "distinct" and query.column is not None:
+        if query.kind is Distinct and query.column is not None:
             is_open = self.plan.column(query.column).discover
             return {(self.source if is_open else self.key)(query.column): None}
         values = (self.value(query, part) for part in ("sum", "over"))

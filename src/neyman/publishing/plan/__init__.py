@@ -8,8 +8,8 @@ from neyman.extras import require
 
 require("plans", "pydantic")
 
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan, hash_of
-from neyman.publishing.plan.plan_fields import PlanError
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of"]

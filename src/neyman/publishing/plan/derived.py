@@ -18,17 +18,12 @@ from typing import Any, Literal
 
 from neyman.accounting.semantics.digits import exact_text, plain
 from neyman.publishing.plan.column import Column, scaled
+from neyman.publishing.plan.document import PlanDocument
+from neyman.publishing.plan.field_types import PlanError, show
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.listed_keys import is_period
-from neyman.publishing.plan.plan_fields import (
-    ColumnPart,
-    DerivePart,
-    LookupPart,
-    Origin,
-    PlanDocument,
-    PlanError,
-    show,
-)
+from neyman.publishing.plan.plan_fields import ColumnPart, DerivePart, LookupPart
+from neyman.publishing.plan.query_part import Origin, QueryPart
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,
@@ -242,21 +237,37 @@ class Rows:
 NO_ROWS = Rows()  # a plan without derived columns and filters
 
 
-def read_rows_of(
-    document: PlanDocument, folder: Path | None, problems: list[str], origins: Sequence[Origin]
-) -> Rows:
-    """Parse a plan's derived columns and filters. Add their problems to ``problems``.
+def derived_columns(
+    document: PlanDocument, folder: Path | None, problems: list[str]
+) -> tuple[dict[str, ColumnType], tuple[Derived, ...]]:
+    """Return the type of each column that expressions can read, and the derived columns.
 
-    Args:
-        origins: for each query of the document, the query of the author's plan.
+    Add the problems of the derived columns to ``problems``.
     """
     types = dict(_declared_types(document))
     derived = _derive_columns(document, types, folder, problems)
+    return types, tuple(derived)
+
+
+def read_rows_of(
+    document: PlanDocument,
+    types: ColumnTypes,
+    derived: tuple[Derived, ...],
+    queries: Sequence[QueryPart],
+    origins: Sequence[Origin],
+    problems: list[str],
+) -> Rows:
+    """Parse a plan's filters. Add their problems to ``problems``.
+
+    Args:
+        types, derived: the results of `derived_columns`.
+        queries, origins: the queries, and for each of them the query of the author's plan.
+    """
     filters: dict[str, Node] = {}
     places = [("where", "", document.where)]
     places += [
         (f"{origin.where}.where", f" (of query {origin.name!r})", part.where)
-        for origin, part in zip(origins, document.query, strict=True)
+        for origin, part in zip(origins, queries, strict=True)
     ]
     failed = (document.derive.keys() | document.lookup.keys()) - {one.name for one in derived}
     for where, of, text in places:
@@ -272,7 +283,7 @@ def read_rows_of(
     names = {one.name for one in derived}
     return Rows(
         tuple((name, part.type) for name, part in document.columns.items() if part.type),
-        tuple(derived),
+        derived,
         document.where,
         tuple(filters.items()),
         tuple((name, types[name]) for name in sorted(used - names) if name in types),
@@ -283,9 +294,8 @@ def read_rows_of(
 
 def column_types(document: PlanDocument, folder: Path | None) -> ColumnTypes:
     """Return the type of each column that expressions can read: declared, derived, or a level."""
-    types = dict(_declared_types(document))
     problems: list[str] = []
-    _derive_columns(document, types, folder, problems)
+    types, _ = derived_columns(document, folder, problems)
     if problems:
         raise PlanError(problems)
     return types
@@ -597,11 +607,13 @@ def _number_text(number: Fraction) -> int | str:
     return int(number) if number.denominator == 1 else str(number)
 
 
-def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) -> None:
+def check_columns(
+    derived: Iterable[Derived], columns: Iterable[Column], problems: list[str]
+) -> None:
     """Add a problem for each declared column that disagrees with the derived column of its name."""
-    derived = {one.name: one for one in rows.derived}
+    by_name = {one.name: one for one in derived}
     for column in columns:
-        one = derived.get(column.name)
+        one = by_name.get(column.name)
         if one is None:
             continue
         kind = "number" if column.integer or column.kind == "whole" else column.kind

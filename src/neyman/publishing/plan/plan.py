@@ -27,6 +27,14 @@ from neyman.mechanisms.choice import Alternatives
 from neyman.numerics import check
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.derived import readings_of
+from neyman.publishing.plan.document import (
+    PlanDocument,
+    divide_shares,
+    json_schema,
+    parse,
+    read_sections,
+)
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.measurement import (
     Entry,
     at_scale,
@@ -35,21 +43,13 @@ from neyman.publishing.plan.measurement import (
     fitting_delta,
     normal_at_scale,
 )
-from neyman.publishing.plan.plan_fields import (
-    PLAIN_SOURCE,
-    PlanDocument,
-    PlanError,
-    json_schema,
-    parse,
-)
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, NoiseKind
 from neyman.publishing.plan.plan_model import PlanModel
-from neyman.publishing.plan.plan_sections import divide_shares, plan_sections, read_sections
-from neyman.publishing.plan.query import NoiseKind, Query, in_bins, interval_ranks
-from neyman.publishing.plan.query_resolution import LIMITS as QUERY_LIMITS
-from neyman.publishing.plan.query_resolution import declared_share
+from neyman.publishing.plan.queries import LIMITS as QUERY_LIMITS
+from neyman.publishing.plan.query import Query, declared_share, in_bins, interval_ranks
 from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning, keeping_totals, unmoved
-from neyman.publishing.plan.sections import Unit
+from neyman.publishing.plan.sections import Unit, document_of
 from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 from neyman.publishing.plan.totals import held, held_names, rows_sorted, totals_sections
 from neyman.storage.visible_text import visible
@@ -156,7 +156,7 @@ class Plan(PlanModel):
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
-        document = divide_shares(parse(plan_sections(given)))
+        document = divide_shares(parse(document_of(given)))
         same = type(self)._from_document(document, folder)
         if same.rows_not_stated:
             warnings.warn(same.rows_not_stated, stacklevel=2)

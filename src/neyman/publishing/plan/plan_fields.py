@@ -1,326 +1,60 @@
-"""Define the fields of a plan's file, check their types and ranges, and report all errors."""
+"""Define the sections of a plan other than its queries."""
 
 from __future__ import annotations
 
-import difflib
-import json
-import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PlainValidator,
     Tag,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
-from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch
-from neyman.publishing.plan.query import (
-    SYNONYMS,
-    ConsistencyMethod,
-    Duplicates,
-    Measure,
-    NoiseKind,
-    QuantileMethod,
+from neyman.publishing.plan.field_types import (
+    LIMITS,
+    Dataset,
+    DateFormat,
+    Encoding,
+    End,
+    Exact,
+    FileName,
+    Key,
+    Line,
+    Name,
+    Names,
+    Number,
+    Numbers,
+    PublicRows,
+    Several,
+    Strict,
+    Text,
+    Texts,
+    Unknown,
+    Unspent,
+    Zone,
+    as_tuple,
+    choices,
+    plan_key,
 )
 from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 
+ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
+"""How noisy tables are adjusted so that they add up."""
 
-@dataclass(frozen=True)
-class Limits:
-    """Limit the sizes in a plan's document."""
+NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
+"""The kind of integer noise of a plan's tables."""
 
-    searched_rows: int = 512  # the largest candidate for the rows of a unit
-    decimals: int = 9  # the most decimals of a fixed-point column
-    name_letters: int = 64  # the most characters of a name, as files are named after it
-    # The most characters of a publisher and of a unit of measurement, which a report prints.
-    text_letters: int = 100
-    table_rows: int = 2**40  # the most rows that a table may be declared to have
-    error_weight: int = 10**60  # the largest weight of a table's error; the least is its inverse
-
-
-LIMITS = Limits()
-
-
-class PlanError(ValueError):
-    """Report that a plan cannot be used.
-
-    ``problems`` lists every problem with its field, its value, and a valid alternative.
-    """
-
-    def __init__(self, problems: str | Iterable[str]) -> None:
-        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        if len(self.problems) == 1:
-            super().__init__(self.problems[0])
-        else:
-            lines = "".join(f"\n  - {problem}" for problem in self.problems)
-            super().__init__(f"the plan has {len(self.problems)} problems:{lines}")
-
-
-class Origin(NamedTuple):
-    """Name the query of the author's plan that an error is about.
-
-    Args:
-        where: its place in the plan, such as "query[0]".
-    """
-
-    where: str
-    name: str
-
-
-def suggest(word: object, known: Iterable[object]) -> str:
-    """Return the end of an error message: the known name nearest to ``word``, if any, then all."""
-    names = [str(name) for name in known]
-    if not names:
-        return "none is declared"
-    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
-    shown = ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
-    listed = f"there {'is' if len(names) == 1 else 'are'} {shown}"
-    return f"did you mean {near[0]!r}? {listed}" if near else listed
-
-
-def _exact(value: object) -> Fraction:
-    try:
-        return check.exact("value", value)
-    except (TypeError, ValueError):
-        raise ValueError(
-            "must be a finite number such as 0.25, '0.25' or '1/4', of a size from 1e-300 to 1e300"
-        ) from None
-
-
-def _positive(value: object) -> Fraction:
-    number = _exact(value)
-    if number <= 0:
-        raise ValueError("must be above 0")
-    return number
-
-
-def _unspent(value: object) -> Fraction:
-    number = _positive(value)
-    if number >= 1:
-        raise ValueError("must be below 1, as the queries take the rest of the budget")
-    return number
-
-
-def _weight(value: object) -> Fraction:
-    number = _positive(value)
-    if not Fraction(1, LIMITS.error_weight) <= number <= LIMITS.error_weight:
-        raise ValueError("must be between 1e-60 and 1e60")
-    return number
-
-
-def _number(value: object) -> Fraction:
-    if isinstance(value, bool):  # Python counts it as an integer
-        raise ValueError("must be a finite number, not true/false")
-    return _exact(value)
-
-
-def _unknown(value: object) -> str | int | bool | Fraction:
-    if isinstance(value, (float, Decimal)):
-        return _exact(value)
-    return _key(value)
-
-
-def _day_text(value: object) -> object:
-    """Return the key of a day, as TOML writes days; any other value unchanged."""
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return value.isoformat()
-    return value
-
-
-def _key(value: object) -> str | int | bool:
-    value = _day_text(value)
-    if not isinstance(value, (str, int)):
-        raise ValueError("must be text, a whole number, true/false, or a day such as 2024-12-31")
-    if value == "":
-        raise ValueError("must not be blank: a blank looks like a missing value")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ValueError("must fit in 64 bits; write the keys as text")
-    return value
-
-
-def _end(value: object) -> int | date:
-    match value:
-        case bool() | datetime():
-            pass
-        case int() if abs(value) < 2**63:
-            return value
-        case date():
-            return value
-        case str() if re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
-            with suppress(ValueError):
-                return date.fromisoformat(value)
-        case _:
-            pass
-    raise ValueError("must be a whole number of 64 bits, or a date such as 2024-12-31")
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]*", value) or len(value) > LIMITS.name_letters:
-        raise ValueError(
-            f"must be 1 to {LIMITS.name_letters} letters, digits, '_', '-' or blanks, since "
-            "files are named after it"
-        )
-    return value
-
-
-def is_reserved(name: str) -> bool:
-    """Return True if Windows takes a name for a device, with any extension."""
-    return re.fullmatch(r"(con|prn|aux|nul|(com|lpt)[0-9]) *", name, re.IGNORECASE) is not None
-
-
-def _portable(value: str) -> str:
-    if is_reserved(value):
-        raise ValueError(
-            f"is the name of a device on Windows, and files are named after it; add a word, such "
-            f"as '{value.strip()} 1'"
-        )
-    return value
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be blank")
-    return value
-
-
-def _line(value: str) -> str:
-    if (
-        value != value.strip()
-        or not value.isprintable()
-        or not 1 <= len(value) <= LIMITS.text_letters
-    ):
-        raise ValueError(
-            f"must be one line of 1 to {LIMITS.text_letters} printable characters, without "
-            "blanks around it"
-        )
-    return value
-
-
-def _zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (ValueError, OSError, ZoneInfoNotFoundError):
-        raise ValueError(
-            "must be a time zone of the IANA database that this machine has, such as "
-            "'America/New_York' or 'UTC'"
-        ) from None
-    return value
-
-
-def _dataset(value: str) -> str:
-    part = "[A-Za-z0-9][A-Za-z0-9._-]*"
-    if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
-        raise ValueError("must be name@version, of letters, digits and ._- , as 'census@1'")
-    return value
-
-
-def _date_format(value: str) -> str:
-    parts = re.fullmatch(r"%([Ymd])([-./ ,]{0,2})%([Ymd])([-./ ,]{0,2})%([Ymd])", value)
-    if not parts or len({parts[1], parts[3], parts[5]}) < 3:
-        raise ValueError(
-            "must have %Y, %m and %d once each, with '-', '.', '/', ',' or blanks between them, "
-            "such as '%d.%m.%Y'. A year has four digits. A time of day after the date needs no "
-            "declaration"
-        )
-    return value
-
-
-def as_tuple(value: object) -> object:
-    """Return a list as a tuple, because Pydantic's strict mode accepts no list."""
-    return tuple(value) if check.is_list(value) else value
-
-
-Item = TypeVar("Item")
-Several: TypeAlias = Annotated[tuple[Item, ...], BeforeValidator(as_tuple)]
-"""Items that a list provides."""
-
-
-def _number_schema(text: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": ["number", "string"], "description": text})
-
-
-Exact = Annotated[Fraction, PlainValidator(_positive), _number_schema("exact: 0.25 or '1/4'")]
-Unspent = Annotated[
-    Fraction, PlainValidator(_unspent), _number_schema("exact, below 1: 0.2 or '1/5'")
-]
-Key = Annotated[
-    str | int | bool,
-    PlainValidator(_key),
-    WithJsonSchema({"type": ["string", "integer", "boolean"]}),
-]
-End = Annotated[int | date, PlainValidator(_end), WithJsonSchema({"type": ["integer", "string"]})]
-Unknown = Annotated[
-    str | int | bool | Fraction,
-    PlainValidator(_unknown),
-    WithJsonSchema({"type": ["string", "integer", "boolean", "number"]}),
-]
-Weight = Annotated[
-    Fraction, PlainValidator(_weight), _number_schema("exact, from 1e-60 to 1e60: 4 or '1/4'")
-]
-Weights = Annotated[
-    Annotated[Weight, Tag("all")]
-    | Annotated[dict[str, Weight], Field(min_length=1), Tag("levels")],
-    Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
-]
-Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
-Numbers = Several[Number]
-
-
-Clip = Annotated[
-    Annotated[tuple[Number, Number], BeforeValidator(as_tuple), Tag("ends")]
-    | Annotated[Literal["discover", "discover-signed"], Tag("search")],
-    Discriminator(lambda value: "search" if isinstance(value, str) else "ends"),
-]
-Name = Annotated[str, AfterValidator(_name)]
-Text = Annotated[str, AfterValidator(_text)]
-DateFormat = Annotated[str, AfterValidator(_date_format)]
-Line = Annotated[str, AfterValidator(_line)]
-Dataset = Annotated[str, AfterValidator(_dataset)]
-Zone = Annotated[str, AfterValidator(_zone)]
-FileName = Annotated[Name, AfterValidator(_portable)]
-Names = Several[Name]
-Texts = Several[Text]
-PublicRows = Several[Several[Annotated[str, BeforeValidator(_day_text)]]]
-RowCount = Annotated[int, Field(ge=1, le=SHIFTS_LIMITS.rows)]
-
-
-# fmt: off
-Encoding = Literal[
-    "utf-8", "latin-1", "iso-8859-2", "iso-8859-15",
-    "windows-1250", "windows-1251", "windows-1252", "windows-1253", "windows-1254", "windows-1257",
-]
-# fmt: on
-
-
-def _choices(words: object) -> str:
-    """Return the words of a Literal as a list for a field's description."""
-    *most, last = map(repr, get_args(words))
-    return f"{', '.join(most)} or {last}"
-
-
-class Strict(BaseModel):
-    """Define a section of a file: frozen, strictly typed, and without unknown fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+Duplicates = Literal["drop", "least"]
+"""Which row of a unit with several rows a joined table uses: no row, or the least row."""
 
 
 class KeyRangePart(Strict):
@@ -593,127 +327,8 @@ class TablePart(Strict):
     )
 
 
-class KeyPart(Strict):
-    """Replace some fields of a partitioned query for one key."""
-
-    at: Names | None = Field(None, description="levels of the hierarchy")
-    clip: Clip | None = Field(None, description="[low, high], or 'discover' or 'discover-signed'")
-    share: Exact | None = Field(
-        None,
-        description="this key's share relative to the others, 1 if not given; the worst set of "
-        "disjoint keys takes the query's share",
-    )
-
-
-class QueryPart(Strict):
-    """Define one measure, by public columns, at one or more levels."""
-
-    name: FileName = Field("", description="a name for the tables of this query")
-    title: Line | None = Field(
-        None, description="what a report calls its tables, such as 'People by county and sex'"
-    )
-    table: Text | None = Field(
-        None, description="the private table that it reads; the plan's table if not given"
-    )
-    measure: Measure = Field(description=_choices(Measure))
-    column: Text | None = Field(
-        None, description="the column that is summed, put into bins, or whose values are counted"
-    )
-    clip: Clip | None = Field(
-        None,
-        description="[low, high], numbers with no more decimals than the column; 'discover' or "
-        "'discover-signed' for a power of two that follows from a noisy histogram",
-    )
-    clip_share: Exact | None = Field(
-        None,
-        description="the part of the share that the histogram of a clip to discover takes, below "
-        "1; 1/10 if not given",
-    )
-    clip_above: Exact | None = Field(
-        None,
-        description="the part of the units whose value may be outside a clip to discover, below "
-        "1; 1/100 if not given",
-    )
-    over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
-    clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
-        None, description="[low, high] of the column 'over', low at least 0"
-    )
-    complete: bool = Field(False, description="true for a ratio of the rows that have both numbers")
-    edges: Numbers | None = Field(
-        None, description="rising edges of the bins of a histogram or of quantiles, at least two"
-    )
-    method: QuantileMethod | None = Field(
-        None,
-        description="'bins', 'inverse-sensitivity', or 'inverse-sensitivity-interval', how "
-        "quantiles are published; if not given, edges mean bins, and a clip the method with the "
-        "narrower interval",
-    )
-    quantiles: Numbers | None = Field(
-        None, description="which quantiles, each between 0 and 1, rising"
-    )
-    groups: RowCount | None = Field(
-        None, description=f"the most cells that one unit's rows fall in, 1 to {SHIFTS_LIMITS.rows}"
-    )
-    rows_per_group: RowCount | None = Field(
-        None, description=f"the most rows of one unit in one cell, 1 to {SHIFTS_LIMITS.rows}"
-    )
-    delta: Exact | None = Field(
-        None, description="the chance that a key of a single unit is published, below 1"
-    )
-    where: Text | None = Field(
-        None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
-    )
-    partition: Text | None = Field(
-        None, description="a column with listed keys, each of which gets its own table"
-    )
-    parts: dict[str, KeyPart] | None = Field(
-        None, description="the levels, the clip, and the share of a key, where they are its own"
-    )
-    by: Texts = Field((), description="columns with keys, or to discover, to group by")
-    detail: Several[Texts] | None = Field(
-        None,
-        description="for each level of detail the columns that a group of 'by' is split by: "
-        "[[], ['sex'], ['sex', 'age']]; a first noisy count of the group decides",
-    )
-    thresholds: Several[Annotated[int, Field(ge=1, le=LIMITS.table_rows)]] | None = Field(
-        None,
-        description="rising whole numbers, one fewer than levels of detail: a first count that "
-        "reaches k of them gives the group level k, from 0",
-    )
-    first_share: Exact | None = Field(
-        None,
-        description="the part of the share that the first counts take, below 1; 1/10 if not given",
-    )
-    at: Names = Field(
-        (),
-        description="levels of the hierarchy; of several, also pairs such as 'state x sector', or "
-        "'all pairs'",
-    )
-    share: Exact | None = Field(None, description="this query's exact part of the budget")
-    split: dict[str, Exact] | None = Field(
-        None, description="the parts of the share by level, which sum to 1"
-    )
-    weight: Weights | None = Field(
-        None,
-        description="a number above 0, how much its error counts when shares are chosen, or one "
-        "by level: { county = 3 }",
-    )
-    public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
-        None,
-        description="declared true totals of all rows, dropped ones too, of levels with one cell",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_name(cls, data: object) -> object:
-        """Name a query after its measure if it has no name."""
-        if check.is_mapping(data) and isinstance(data.get("measure"), str) and "name" not in data:
-            return {"name": data["measure"], **data}
-        return data
-
-
 def _total_key(value: object) -> str | int | bool:
-    return "" if value == "" else _key(value)  # the name below a place that ends above
+    return "" if value == "" else plan_key(value)  # the name below a place that ends above
 
 
 class TotalsPart(Strict):
@@ -743,7 +358,7 @@ class SourcePart(Strict):
     delimiter: Literal[",", ";", "\t", "|"] = Field(
         default=",", description="',', ';', '\\t' (a tab) or '|', which separates the values"
     )
-    encoding: Encoding = Field(default="utf-8", description=_choices(Encoding))
+    encoding: Encoding = Field(default="utf-8", description=choices(Encoding))
     compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
     decimal: Literal[".", ","] = Field(
         default=".", description="'.' or ',', which stands before the decimals of a number"
@@ -793,8 +408,8 @@ PLAIN_SOURCE = SourcePart()
 """The source of a plan without a [source]: commas, UTF-8, not compressed, decimal points."""
 
 
-class PlanDocument(Strict):
-    """Define a release plan."""
+class PlanSections(Strict):
+    """Define the sections of a release plan other than its queries."""
 
     schema_: Literal[2] = Field(alias="schema", description="2, the version of this format")
     name: FileName = Field(description="a name for the plan")
@@ -844,161 +459,8 @@ class PlanDocument(Strict):
     totals: Several[TotalsPart] = Field(
         (), description="a [[totals]] section for each table of exact public totals"
     )
-    query: Several[QueryPart] = Field(description="one or more [[query]] sections", min_length=1)
 
-    def rows_of(self, query: QueryPart) -> int:
-        """Return the largest number of rows of one unit that count in a query's table."""
-        part = self.tables.get(query.table or self.table)
+    def rows_of(self, table: str | None) -> int:
+        """Return the largest number of rows of one unit that count in a table."""
+        part = self.tables.get(table or self.table)
         return self.unit.rows if part is None else part.rows
-
-
-PARTS: Mapping[str, type[BaseModel]] = {
-    "source": SourcePart,
-    "unit": UnitPart,
-    "tables": TablePart,
-    "columns": ColumnPart,
-    "derive": DerivePart,
-    "lookup": LookupPart,
-    "hierarchy": HierarchyPart,
-    "budget": BudgetPart,
-    "consistency": ConsistencyPart,
-    "totals": TotalsPart,
-    "query": QueryPart,
-}
-"""The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
-
-KEYS: Mapping[str, type[BaseModel]] = {"range": KeyRangePart, "file": KeyFilePart}
-"""The forms of a column's ``keys`` other than a list."""
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of a plan, with the sections by their names in TOML."""
-    schema = PlanDocument.model_json_schema(by_alias=True)
-    for name, part in PARTS.items():
-        schema["$defs"][part.__name__]["title"] = f"[{name}]"
-    for part in KEYS.values():
-        schema["$defs"][part.__name__]["title"] = "keys of [columns]"
-    for part in (schema, *schema["$defs"].values()):
-        for field in part["properties"].values():
-            field.pop("title", None)
-    del schema["$defs"]["QueryPart"]["properties"]["name"]["default"]  # the measure is the default
-    return schema
-
-
-def parse(data: Mapping[str, Any]) -> PlanDocument:
-    """Read a plan's document from a dictionary.
-
-    Raises:
-        PlanError: with every field that is unknown, missing, or of the wrong type or range.
-    """
-    try:
-        content = dict(data)
-        json.dumps(content, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:
-        raise PlanError("the plan holds half of a surrogate pair, which is not text") from None
-    except (RecursionError, TypeError, ValueError):
-        raise PlanError("the plan is nested too deep, or is not a dictionary of texts") from None
-    if reason := other_schema(content.get("schema")):
-        raise PlanError(reason)
-    try:
-        return PlanDocument.model_validate(content)
-    except ValidationError as error:
-        # The same field may fail as each member of a union. One line is enough.
-        messages: dict[str, str] = {}
-        for problem in error.errors(include_url=False):
-            if problem["type"] == "too_short" and problem["input"]:
-                continue  # only because each item failed, which another line reports
-            where, model, field = _locate(problem["loc"])
-            messages.setdefault(where, _describe(where, model, field, problem, data))
-        raise PlanError(messages.values()) from None
-
-
-def other_schema(schema: object) -> str:
-    """Return why a plan of this schema is refused, and what to do; "" for schema 2."""
-    if type(schema) is int and schema == 2:
-        return ""
-    if schema is None:
-        return "schema is missing: this version reads plans of schema 2; write schema = 2"
-    refused = (
-        f"schema = {show(schema)}: this version reads plans of schema 2 only; write schema = 2"
-    )
-    if type(schema) is not int or schema != 1:
-        return refused
-    return (
-        f"{refused}. A missing number then no longer counts as 0; add unknown = 0 to a column to "
-        "keep that"
-    )
-
-
-def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
-    """Return the path of Pydantic's error as text, the model of its section, and the field."""
-    model: type[BaseModel] = PlanDocument
-    depth, path = 1, str(loc[0]) if loc else "plan"
-    if len(loc) > 1 and loc[0] in PARTS:
-        model = PARTS[str(loc[0])]
-        nested = loc[0] in ("tables", "columns", "derive", "lookup", "hierarchy", "totals", "query")
-        depth = 3 if nested else 2
-        if nested:
-            path += _step(loc[1])
-        if len(loc) >= depth:
-            path += f".{loc[depth - 1]}"
-    field = str(loc[depth - 1]) if len(loc) >= depth else ""
-    # Skip the name of the union's member.
-    tagged = field in ("weight", "keys") or (
-        field == "clip" and loc[depth:] and loc[depth] in _CLIP
-    )
-    below = loc[depth + 1 :] if tagged and model in _TAGGED else loc[depth:]
-    if field == "keys" and below and loc[depth] in KEYS:
-        model, field = KEYS[str(loc[depth])], str(below[0])
-        return f"{path}.{field}", model, field
-    named = field in ("split", "weight", "public", "parts")
-    path += "".join(step for step in map(_step, below) if named or step.startswith("["))
-    return path, model, field
-
-
-_TAGGED = (ColumnPart, QueryPart)
-_CLIP = ("ends", "search")
-
-
-def _step(step: int | str) -> str:
-    return f"[{step}]" if isinstance(step, int) else f".{step}"
-
-
-def _describe(
-    where: str, model: type[BaseModel], field: str, problem: ErrorDetails, data: Mapping[str, Any]
-) -> str:
-    fields = {info.alias or name: info for name, info in model.model_fields.items()}
-    kind, value = problem["type"], problem["input"]
-    if kind == "extra_forbidden":
-        return f"{where} = {show(value)}: there is no field {field!r}; {suggest(field, fields)}"
-    right = fields[field].description if field in fields else ""
-    right = right or f"a section with fields such as {', '.join(list(fields)[:4])}"
-    if kind == "missing":
-        return f"{where} is missing; give {right}"
-    if kind == "value_error":
-        reason = str(problem.get("ctx", {})["error"])
-    elif kind == "literal_error":
-        known = re.findall(r"'([^']+)'", right)
-        near = difflib.get_close_matches(str(value), known, n=1)
-        other = SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
-        near = [other] if other in known else near
-        reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
-    else:
-        reason = f"must be {right}"
-    at = re.match(r"query\[(\d+)\]", where)
-    if at:
-        name = data["query"][int(at[1])]
-        name = name.get("name") if check.is_mapping(name) else None
-        where += f" (of query {name!r})" if isinstance(name, str) and field != "name" else ""
-    return f"{where} = {show(value)}: {reason}"
-
-
-def show(value: object) -> str:
-    """Return a value as its author wrote it, cut to 80 characters."""
-    if isinstance(value, Fraction):
-        text = plain(value)
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    else:
-        text = str(value) if isinstance(value, (Decimal, date, time)) else repr(value)
-    return check.shortened(text)

@@ -21,10 +21,17 @@ from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.disjoint import Sets, largest_sets
+from neyman.publishing.plan.field_types import suggest
 from neyman.publishing.plan.hierarchy import Hierarchy, is_above, parts_of, places_of
 from neyman.publishing.plan.measurement import Cases, Entry, rate_of
-from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart, UnitPart, suggest
-from neyman.publishing.plan.query import ConsistencyMethod, NoiseKind, Query, measures_of, range_of
+from neyman.publishing.plan.plan_fields import (
+    PLAIN_SOURCE,
+    ConsistencyMethod,
+    NoiseKind,
+    SourcePart,
+    UnitPart,
+)
+from neyman.publishing.plan.query import Query, measures_of, range_of
 from neyman.publishing.plan.shifts import Shifts, shifts
 from neyman.publishing.plan.tables import PrivateTable, read_by_queries
 from neyman.publishing.plan.totals import Total

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from neyman.extras import require
-from neyman.publishing.plan.plan_fields import PlanError
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.row_expression import ColumnType, Node, Type, operations
 from neyman.publishing.plan.sql_expression import RowReader, number_of
 

@@ -1,78 +1,32 @@
-"""Represent a query of a plan whose names are resolved. Each measure, such as sum, has a class."""
+"""Represent a query of a plan whose names are resolved, in scaled integers, with its share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, Literal
 
 from neyman.accounting.semantics.digits import exact_text
-from neyman.publishing.plan.clip_search import ClipSearch
+from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of
 from neyman.publishing.plan.column import Column, Section, unscaled
 from neyman.publishing.plan.hierarchy import ALL
-
-Measure = Literal[
-    "count", "units", "distinct", "sum", "mean", "variance", "standard_deviation", "ratio",
-    "histogram", "quantiles", "median", "min", "max",
-]  # fmt: skip
-"""The measure of a query."""
-
-QuantileMethod = Literal["bins", "inverse-sensitivity", "inverse-sensitivity-interval"]
-"""How quantiles are published: from noisy counts of bins, or drawn from the values in ``clip``,
-alone or with two more draws that are the ends of an interval."""
-
-INVERSE_SENSITIVITY: QuantileMethod = "inverse-sensitivity"
-
-ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
-"""How noisy tables are adjusted so that they add up."""
-
-NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
-"""The kind of integer noise of a plan's tables."""
-
-Duplicates = Literal["drop", "least"]
-"""Which row of a unit with several rows a joined table uses: no row, or the least row."""
-
+from neyman.publishing.plan.measures import (
+    INVERSE_SENSITIVITY,
+    INVERSE_SENSITIVITY_INTERVAL,
+    Count,
+    Detail,
+    Histogram,
+    Quantiles,
+    RankMeasure,
+    UnitRows,
+    Units,
+    range_in,
+)
+from neyman.publishing.plan.plan_fields import UnitPart
+from neyman.publishing.plan.query_part import QueryPart
 
 _EQUAL_BINS = 64  # bins of a clip, for quantiles without a method
-
-TOTAL = "total"  # the level of detail at which a group has one count
-
-
-def first_table(name: str) -> str:
-    """Return the name of the table of first counts of a query with detail."""
-    return f"{name}-first"
-
-
-@dataclass(frozen=True)
-class Detail:
-    """Describe how a first noisy count of each group decides by which columns to split it [UN-12].
-
-    Args:
-        first: the name of the query with the first counts.
-        share: the fraction of the query's share for the first counts, in (0, 1).
-        levels: for each level of detail, the columns that split a group.
-        thresholds: rising integers, one fewer than levels. The level of a group is the number of
-            thresholds that its first count reaches.
-        level: the level that this query counts, if it counts only one (see `Query.counted`).
-    """
-
-    first: str
-    share: Fraction
-    levels: tuple[tuple[str, ...], ...]
-    thresholds: tuple[int, ...]
-    level: int | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns of all levels, each once."""
-        return tuple(dict.fromkeys(name for level in self.levels for name in level))
-
-
-def detail_label(columns: Sequence[str]) -> str:
-    """Return the name of a level of detail in the published table."""
-    return ", ".join(columns) or TOTAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +34,7 @@ class Query:
     """Represent one measure, by some columns and levels, with its exact part of the budget.
 
     Args:
+        kind: the class of the measure.
         title: the name of its tables in a report; None for the query's name.
         column: the column to sum, to put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, in scaled integers.
@@ -106,24 +61,9 @@ class Query:
         searched: True for such a histogram, and for the first counts of a query with detail. The
             plan's document does not list them.
         detail: how a first count decides by which columns a group is split.
-
-    Attributes:
-        synonyms: other words for the measure. An error message for them gives the measure's name.
-        parts: the measures of the integer tables that make up the query.
-        takes: the fields that this measure takes beyond the common ones.
-        kind: how a plan declares a column for this measure.
-        quantile: the quantile that the measure's name implies, such as 1/2 for "median".
-        unknown_keys: True if keys may be discovered.
     """
 
-    measure: ClassVar[Measure | Literal["rows"]]
-    synonyms: ClassVar[tuple[str, ...]] = ()
-    parts: ClassVar[tuple[str, ...]] = ("count",)
-    takes: ClassVar[tuple[str, ...]] = ()
-    kind: ClassVar[str] = "integer = true or decimals"
-    quantile: ClassVar[Fraction | None] = None
-    unknown_keys: ClassVar[bool] = False
-
+    kind: type[QueryPart]
     name: str
     title: str | None = None
     column: str | None = None
@@ -177,7 +117,12 @@ class Query:
     @property
     def ranked(self) -> bool:
         """Return True if the query publishes quantiles."""
-        return isinstance(self, Quantiles)
+        return issubclass(self.kind, RankMeasure)
+
+    @property
+    def measure(self) -> str:
+        """Return the name of the measure in a plan."""
+        return self.kind.noun
 
     @property
     def draws(self) -> tuple[tuple[Fraction, int], ...]:
@@ -240,9 +185,9 @@ class Query:
         section["over"] = self.over
         section["clip_over"] = _unscale(self.clip_over, columns, self.over)
         section["complete"] = self.complete or None
-        method = "inverse-sensitivity-interval" if self.interval else INVERSE_SENSITIVITY
+        method = INVERSE_SENSITIVITY_INTERVAL if self.interval else INVERSE_SENSITIVITY
         section["method"] = method if self.inverse_sensitivity else None
-        listed = "quantiles" in self.takes
+        listed = issubclass(self.kind, Quantiles)
         section["quantiles"] = [exact_text(q) for q in self.quantiles] if listed else None
         section |= {"where": self.where, "by": list(self.group_by), "at": list(self.at)}
         if self.detail is not None:
@@ -267,148 +212,97 @@ def _unscale(
     return [unscaled(number, columns[name]) for number in numbers]
 
 
-class Count(Query):
-    """Count the rows."""
+def with_histograms(queries: Iterable[Query], unit: UnitPart) -> tuple[Query, ...]:
+    """Return the queries, preceded by the noisy histograms and first counts that they depend on.
 
-    measure = "count"
-    synonyms = ("rows", "size", "number", "frequency")
-    unknown_keys = True
-
-
-class Units(Query):
-    """Count the distinct units. Each row is a unit if the plan has no ``unit.id``."""
-
-    measure = "units"
-    synonyms = ("people", "persons")
-    parts = ("units",)
-    unknown_keys = True
-
-
-class UnitRows(Query):
-    """Count the units by their number of rows, to derive a bound on this number."""
-
-    measure = "rows"
-    parts = ("rows",)
-
-
-class Distinct(Query):
-    """Count the distinct values of a column."""
-
-    measure = "distinct"
-    synonyms = ("unique", "nunique")
-    parts = ("distinct",)
-    takes = ("column",)
-    kind = "keys or discover = true"
-
-
-class Sum(Query):
-    """Compute the sum of a column."""
-
-    measure = "sum"
-    synonyms = ("total", "add")
-    parts = ("sum",)
-    takes = ("column", "clip")
-    unknown_keys = True
-
-
-class Ratio(Sum):
-    """Compute the sum of a column divided by the sum of another."""
-
-    measure = "ratio"
-    synonyms = ("rate", "quotient")
-    parts = ("sum", "over")
-    takes = ("column", "clip", "over", "clip_over", "complete")
-    unknown_keys = False
-
-
-class Mean(Sum):
-    """Compute the mean of a column from a noisy count and a noisy sum of x - `middle`."""
-
-    measure = "mean"
-    synonyms = ("average", "avg")
-    parts = ("offset", "count")
-    unknown_keys = False
-
-
-class Variance(Mean):
-    """Compute the variance of a column from three noisy sums.
-
-    The summands are 1, x - `middle`, and (x - `center`)^2 in units of `square_unit`.
+    The shares of the queries are reduced by the shares of these histograms and counts.
     """
-
-    measure = "variance"
-    synonyms = ("var",)
-    parts = ("offset", "square", "count")
+    main = (replace(query, share=query.share * _left(query, unit)) for query in queries)
+    return (*_histograms(queries, unit), *_first_counts(queries), *main)
 
 
-class StandardDeviation(Variance):
-    """Compute the standard deviation of a column: the root of its variance."""
-
-    measure = "standard_deviation"
-    synonyms = ("std", "stdev", "stddev", "standard deviation")
-
-
-class Histogram(Query):
-    """Count the rows in each bin of a column."""
-
-    measure = "histogram"
-    synonyms = ("hist", "bins", "distribution")
-    takes = ("column", "edges")
+def names_with_histograms(queries: Iterable[Query]) -> frozenset[str]:
+    """Return the names of the queries, and of the histograms and first counts of these queries."""
+    names = set[str]()
+    for query in queries:
+        names.add(query.name)
+        names |= set() if query.search is None else {query.search.histogram}
+        names |= set() if query.detail is None else {query.detail.first}
+    return frozenset(names)
 
 
-class Quantiles(Query):
-    """Compute the listed quantiles of a column."""
-
-    measure = "quantiles"
-    synonyms = ("percentile", "percentiles", "quantile")
-    takes = ("column", "edges", "quantiles", "method")
+def declared_share(query: Query, unit: UnitPart) -> Fraction:
+    """Return a query's share, including the shares of its histograms and first counts."""
+    return query.share / _left(query, unit)
 
 
-class Median(Quantiles):
-    """Compute the median of a column."""
-
-    measure = "median"
-    synonyms = ()
-    takes = ("column", "edges", "method")
-    quantile = Fraction(1, 2)
+def _left(query: Query, unit: UnitPart) -> Fraction:
+    """Return the fraction of a declared share that is left after histograms and first counts."""
+    terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
+    return math.prod((1 - search.share for search in terms), start=Fraction(1))
 
 
-class Minimum(Median):
-    """Compute the 1% quantile of a column, as an exact minimum depends on one row alone."""
+def _histograms(queries: Iterable[Query], unit: UnitPart) -> Iterator[Query]:
+    """Yield the queries for the histograms that set clips and the number of rows per unit [UN-9].
 
-    measure = "min"
-    synonyms = ("minimum", "least")
-    quantile = Fraction(1, 100)
+    In each histogram, each unit counts with one row, in one bin.
+    """
+    one = None if unit.id is None else 1
+    rows, every = unit.search, ((ALL, Fraction(1)),)
+    if rows is not None:
+        yield Query(
+            kind=UnitRows,
+            name=ROWS_TABLE,
+            bins=edges_of(rows),
+            share=rows.share,
+            split=every,
+            searched=True,
+        )
+    for query in queries:
+        search = query.search
+        if search is not None:
+            yield Query(
+                kind=Histogram,
+                name=search.histogram,
+                column=query.column,
+                bins=edges_of(search),
+                share=query.share * search.share * (1 - (rows.share if rows else 0)),
+                split=every,
+                groups=one,
+                rows_per_group=one,
+                where=query.where,
+                table=query.table,
+                searched=True,
+                optional=query.optional,
+            )
 
 
-class Maximum(Median):
-    """Compute the 99% quantile of a column, as an exact maximum depends on one row alone."""
-
-    measure = "max"
-    synonyms = ("maximum", "largest")
-    quantile = Fraction(99, 100)
-
-
-MEASURES: Mapping[str, type[Query]] = {
-    kind.measure: kind
-    for kind in (
-        *(Count, Units, Distinct, Sum, Mean, Variance, StandardDeviation, Ratio),
-        *(Histogram, Quantiles, Median, Minimum, Maximum),
-    )
-}
-"""The classes of the measures that a plan can name."""
-
-SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.synonyms}
-"""Other words for measures."""
+def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
+    """Yield the queries for the first counts, which decide each group's level of detail [UN-12]."""
+    for query in queries:
+        if query.detail is not None:
+            yield Query(
+                kind=Count,
+                name=query.detail.first,
+                by=query.group_by,
+                at=query.at,
+                share=query.share * query.detail.share,
+                split=query.split,
+                groups=query.groups,
+                rows_per_group=query.rows_per_group,
+                where=query.where,
+                table=query.table,
+                searched=True,
+            )
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
     """Return the measures of the integer tables of a query, which share its budget equally."""
     if query.delta is not None:
         # If a unit has one row per cell, each row of a count is a unit.
-        units_alone = query.measure == "units" or query.row_per_cell
-        return ("keys",) if units_alone else ("keys", query.measure)
-    return ("rank",) if query.inverse_sensitivity else query.parts
+        units_alone = query.kind is Units or query.row_per_cell
+        return ("keys",) if units_alone else ("keys", *query.kind.tables)
+    return ("rank",) if query.inverse_sensitivity else query.kind.tables
 
 
 def rank_unit(query: Query) -> Fraction:
@@ -482,42 +376,3 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
         return widest.numerator - widest.denominator, widest.numerator
     _, clip = query.measured(measure)
     return (1, 1) if clip is None else range_in(clip, measure)
-
-
-def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
-    """Return the range of one row's contribution to a table of this measure, from its clip."""
-    low, high = clip
-    if measure in ("sum", "over"):
-        return low, high
-    if measure == "offset":
-        about = middle(clip)
-        return about.denominator * low - about.numerator, about.denominator * high - about.numerator
-    if measure == "square":
-        return 0, in_square_units((high - center(clip)) ** 2, square_unit(clip))
-    return 1, 1
-
-
-def middle(clip: tuple[int, int]) -> Fraction:
-    """Return the middle n/d of a clip, with d = 1 or 2. An offset adds d x - n for a value x."""
-    return Fraction(clip[0] + clip[1], 2)
-
-
-def center(clip: tuple[int, int]) -> int:
-    """Return the number about which values are squared: the middle of the clip, rounded down."""
-    return (clip[0] + clip[1]) // 2
-
-
-def square_unit(clip: tuple[int, int]) -> int:
-    """Return the unit in which squares are counted: 1 if each is below 2^31, else a power of two.
-
-    In this unit the largest square is at most 2^30, so the squares of 2^31 rows add up in 64 bits.
-    A row's square, rounded to the nearest unit, is a function of this row alone, so a unit of any
-    size keeps the guarantee. It moves a variance by at most half a unit.
-    """
-    bits = ((clip[1] - center(clip)) ** 2).bit_length()
-    return 1 if bits <= 31 else 1 << (bits - 30)
-
-
-def in_square_units(square: int, unit: int) -> int:
-    """Return a square in the units of `square_unit`, to the nearest."""
-    return (square + unit // 2) // unit

@@ -15,9 +15,12 @@ from neyman.publishing.plan.derived import (
     Rows,
     check_columns,
     check_marks,
+    derived_columns,
     read_rows_of,
     readings_of,
 )
+from neyman.publishing.plan.document import PlanDocument
+from neyman.publishing.plan.field_types import PlanError, show, suggest
 from neyman.publishing.plan.hierarchy import (
     ALL,
     CROSSED,
@@ -27,23 +30,11 @@ from neyman.publishing.plan.hierarchy import (
     read_rows,
 )
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.publishing.plan.partition import without_partitions
-from neyman.publishing.plan.plan_fields import (
-    ColumnPart,
-    KeyFilePart,
-    KeyRangePart,
-    Origin,
-    PlanDocument,
-    PlanError,
-    show,
-    suggest,
-)
-from neyman.publishing.plan.query import Query
-from neyman.publishing.plan.query_resolution import (
-    names_with_histograms,
-    read_queries,
-    with_histograms,
-)
+from neyman.publishing.plan.measures import INVERSE_SENSITIVITY_METHODS, RankMeasure
+from neyman.publishing.plan.plan_fields import ColumnPart, KeyFilePart, KeyRangePart
+from neyman.publishing.plan.queries import read_queries, split_queries
+from neyman.publishing.plan.query import Query, names_with_histograms, with_histograms
+from neyman.publishing.plan.query_part import QueryContext
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 from neyman.publishing.plan.totals import Total, read_totals
 
@@ -62,38 +53,35 @@ ALL_PAIRS = "all pairs"  # each level of one of two hierarchies with each of the
 
 def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     """Return the resolved sections of a document, or raise a `PlanError` with all problems."""
-    problems: list[str] = []
+    problems = list(document.foreign)
     document, files = _list_keys(document, folder, problems)
     tables = read_tables(document, problems)
-    origins = [Origin(f"query[{index}]", part.name) for index, part in enumerate(document.query)]
-    rows = read_rows_of(document, folder, problems, origins)
+    types, derived = derived_columns(document, folder, problems)
     columns = _columns(document, files, problems)
-    check_columns(rows, columns, problems)
-    computed = [one.column for one in rows.derived if one.name not in document.columns]
+    check_columns(derived, columns, problems)
+    computed = [one.column for one in derived if one.name not in document.columns]
     levels = {level for part in document.hierarchy.values() for level in part.levels}
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
+    known = {column.name: column for column in columns}
     _twins(document, problems)
     _check_column_types(document, problems)
     hierarchies = _hierarchies(document, folder, problems)
-    check_marks(document, readings_of(columns, hierarchies, rows), problems)
     _unit_and_budget(document, problems)
-    known = {column.name: column for column in columns}
-    if not problems:
-        split, origins = without_partitions(document, known, problems)
-        if split.query != document.query:
-            rows = read_rows_of(split, folder, problems, origins)
-        document = split
     document = _with_pairs(document, hierarchies)
-    queries = read_queries(document, known, hierarchies, problems, origins)
+    queries, origins = split_queries(document, known, problems)
+    rows = read_rows_of(document, types, derived, queries, origins, problems)
+    check_marks(document, readings_of(columns, hierarchies, rows), problems)
+    context = QueryContext(document, queries, known, hierarchies)
+    resolved = read_queries(context, origins, problems)
     totals: tuple[Total, ...] = ()
     if not problems:
-        totals = read_totals(document, known, hierarchies, queries, folder, problems)
+        totals = read_totals(document, known, hierarchies, resolved, folder, problems)
     if problems:
         raise PlanError(problems)
-    every = with_histograms(queries, document)
+    every = with_histograms(resolved, document.unit)
     partitions = tuple(
         names_with_histograms(
-            query for query, own in zip(queries, origins, strict=True) if own == one
+            query for query, own in zip(resolved, origins, strict=True) if own == one
         )
         for one, times in Counter(origins).items()
         if times > 1
@@ -375,8 +363,7 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         )
     if unit.search is not None:
         problems += _searched_rows(document)
-    discovered = {name for name, part in document.columns.items() if part.discover}
-    discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
+    discovers = any(query.discovers(document.columns) for query in document.query)
     given = document.budget.numbers
     success, baseline = document.budget.success, document.budget.baseline
     if success is not None and baseline is not None and not baseline < success < 1:
@@ -414,7 +401,8 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
     if document.tables:
         yield f"{spot}: is for a plan of one table; with [tables], declare the rows"
     for index, part in enumerate(document.query):
-        if part.delta is not None or (part.method or "").startswith("inverse"):
+        drawn = isinstance(part, RankMeasure) and part.method in INVERSE_SENSITIVITY_METHODS
+        if part.delta is not None or drawn:
             field = "delta" if part.delta is not None else "method"
             yield (
                 f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "

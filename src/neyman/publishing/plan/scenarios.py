@@ -17,9 +17,10 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.field_types import suggest
 from neyman.publishing.plan.hierarchy import CROSSED, Hierarchy
 from neyman.publishing.plan.measurement import Entry, together
-from neyman.publishing.plan.plan_fields import suggest
+from neyman.publishing.plan.measures import Distinct
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.query import Query, range_of
 from neyman.publishing.plan.shifts import Shifts, maximal
@@ -242,7 +243,7 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
     if any(plan.column(name).unknown is None for name in query.by if name in change.columns):
         return True
     # The new value may be the only one of its kind in the cell, or the old one may have been.
-    if entry.measure == "distinct" and query.measured(entry.measure)[0] in change.columns:
+    if entry.measure in Distinct.tables and query.measured(entry.measure)[0] in change.columns:
         return True
     # A row without its number takes no part. So it also leaves the count of a mean [UN-10].
     deciding = {*query.required(entry.measure), *_filter_columns(plan, query)}

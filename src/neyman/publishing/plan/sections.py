@@ -8,8 +8,10 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
+from neyman.accounting.semantics.budget import budget_from
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.listed_keys import MAX_RANGE_KEYS
 
 Section: TypeAlias = dict[str, Any]
@@ -348,3 +350,32 @@ def listed(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [listed(part) for part in cast("Iterable[object]", value)]
     return value
+
+
+def document_of(fields: Mapping[str, Any]) -> Section:
+    """Return the dictionary of a plan's TOML file for the arguments of `Plan`.
+
+    Args:
+        fields: the given arguments. Shares are relative: see `divide_shares`.
+
+    Raises:
+        PlanError: the unit, the budget, or the queries have a wrong type.
+    """
+    data: Section = {"schema": 2, **{name: listed(value) for name, value in fields.items()}}
+    unit, method = fields["unit"], fields.get("consistency")
+    if isinstance(unit, Unit):
+        data["unit"] = {name: value for name, value in vars(unit).items() if value is not None}
+    if isinstance(method, str):
+        data["consistency"] = {"method": method}
+    if not isinstance(fields["budget"], Mapping):
+        try:
+            data["budget"] = budget_from(fields["budget"]).numbers
+        except TypeError as error:
+            raise PlanError(str(error)) from None
+    queries = fields["queries"]
+    if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
+        raise PlanError(f"queries = {queries!r}: must be a list, such as [ny.query.count(share=1)]")
+    del data["queries"]
+    given = cast("Iterable[object]", queries)
+    data["query"] = [dict(query) if check.is_mapping(query) else query for query in given]
+    return data

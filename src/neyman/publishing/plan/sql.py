@@ -17,10 +17,11 @@ from neyman.accounting.semantics.digits import many
 from neyman.extras import require
 from neyman.numerics import check
 from neyman.publishing.plan.derived import Derived, column_types, plain_number
+from neyman.publishing.plan.document import PlanDocument
+from neyman.publishing.plan.field_types import PlanError, is_reserved, suggest
 from neyman.publishing.plan.hierarchy import ALL, CROSSED
-from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, is_reserved, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
-from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
+from neyman.publishing.plan.query_part import VALUE_COLUMNS
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Node, Type
 from neyman.publishing.plan.sections import Section, listed
 from neyman.publishing.plan.sql_expression import (

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from neyman.extras import require
 from neyman.numerics import check
-from neyman.publishing.plan.plan_fields import PlanError, suggest
+from neyman.publishing.plan.field_types import PlanError, suggest
 from neyman.publishing.plan.row_expression import (
     CLIP_FIRST,
     ColumnTypes,

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neyman.publishing.plan.derived import Derived, Rows
+from neyman.publishing.plan.document import PlanDocument
+from neyman.publishing.plan.field_types import show, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy, parts_of
-from neyman.publishing.plan.plan_fields import PlanDocument, TablePart, show, suggest
-from neyman.publishing.plan.query import Duplicates, Query
+from neyman.publishing.plan.plan_fields import Duplicates, TablePart
+from neyman.publishing.plan.query import Query
 
 
 @dataclass(frozen=True)

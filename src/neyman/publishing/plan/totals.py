@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.publishing.plan.column import Column, Section, key_text
+from neyman.publishing.plan.document import PlanDocument
+from neyman.publishing.plan.field_types import show, suggest
 from neyman.publishing.plan.hierarchy import ALL, Hierarchy, HierarchyError, KeyFile, read_rows
-from neyman.publishing.plan.plan_fields import PlanDocument, QueryPart, TotalsPart, show, suggest
+from neyman.publishing.plan.plan_fields import TotalsPart
 from neyman.publishing.plan.query import Query
 
 Integers = NDArray[np.int64]
@@ -101,25 +103,6 @@ def read_totals(
         own_problems += _contradictions(totals, columns, hierarchy, queries, document.most_rows)
     problems += own_problems
     return tuple(totals)
-
-
-def is_fixed(document: PlanDocument, part: QueryPart) -> bool:
-    """Return True if each cell of a query is a cell of one table of totals, or a sum of its cells.
-
-    Rows are units in a plan with totals, and every row counts in each cell of a total.
-    """
-    filters = (part.where, part.public, part.partition, part.detail)
-    if part.measure not in ("count", "units") or any(one is not None for one in filters):
-        return False
-    names = _with_levels_above(document, (*part.at, *part.by))
-    return any(names <= _with_levels_above(document, total.by) for total in document.totals)
-
-
-def _with_levels_above(document: PlanDocument, names: Iterable[str]) -> frozenset[str]:
-    """Return the names of columns and levels, and the levels above these levels."""
-    chains = [one.levels for one in document.hierarchy.values()]
-    above = {up for name in names for c in chains if name in c for up in c[: c.index(name)]}
-    return frozenset({*names, *above})
 
 
 def held(totals: Iterable[Total], hierarchy: Hierarchy | None) -> tuple[str | None, frozenset[str]]:

@@ -32,10 +32,18 @@ from neyman.numerics import check
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
+from neyman.publishing.plan.field_types import suggest
 from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.measures import (
+    Distinct,
+    Mean,
+    StandardDeviation,
+    center,
+    middle,
+    square_unit,
+)
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import suggest
-from neyman.publishing.plan.query import Query, bin_error, center, middle, square_unit
+from neyman.publishing.plan.query import Query, bin_error
 from neyman.publishing.tables.estimates import (
     half_width,
     rank_error,
@@ -180,7 +188,7 @@ def _gap(
     relation = plan.unit.neighboring
     if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
         return None
-    if query.measure == "distinct":  # the bounds are for numbers without a largest value
+    if query.kind is Distinct:  # the bounds are for numbers without a largest value
         return None
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
         return None
@@ -189,7 +197,7 @@ def _gap(
         (entry,) = entries
         error = standard_error(noise[entry.measure], rounded=plan.rounded)
         return cell_gap(error, rho, entry.shifts, entry.cells, relation)
-    if query.measure != "mean" or query.clip is None or not by_rows:
+    if query.kind is not Mean or query.clip is None or not by_rows:
         return None
     n, error, _ = by_rows[-1]
     width = (query.clip[1] - query.clip[0]) / _unit(plan, query)
@@ -346,13 +354,12 @@ def entries_by_table(plan: Plan) -> dict[Name, list[Entry]]:
 
 def _unit(plan: Plan, query: Query) -> float | int:
     """Return what to divide a table's integers by for the plan's units: 100 for two decimals."""
-    counts = ("count", "units", "distinct", "histogram")
-    if query.column is None or query.ranked or query.measure in counts:
+    if query.column is None or query.ranked or not query.kind.unit_power:
         return 1
     decimals = plan.column(query.column).decimals
     if query.over is not None:
         return 10.0 ** (decimals - plan.column(query.over).decimals)
-    return 10 ** (2 * decimals if query.measure == "variance" else decimals)
+    return 10 ** (query.kind.unit_power * decimals)
 
 
 def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
@@ -390,7 +397,7 @@ def _ratio(
         return _ratio_of_sums(plan, query, noise, unit, n)
     half = (high - low) / 2
     steps = middle((low, high)).denominator  # steps of offsets per step of the clip
-    if query.measure == "mean":
+    if query.kind is Mean:
         slopes, most, coverage = {"offset": 1 / steps, "count": half}, half, 0.95
     else:
         half = max(high - center((low, high)), half)
@@ -402,7 +409,7 @@ def _ratio(
     widths = {part: half_width(noise[part], coverage, rounded=plan.rounded) for part in slopes}
     left = n - widths["count"]
     width = sum(k * widths[part] for part, k in slopes.items()) / left if left > 0 else most
-    if query.measure == "standard_deviation":
+    if query.kind is StandardDeviation:
         error, width, most = math.sqrt(error), math.sqrt(width), half
     return n, min(error, most) / unit, min(width, most) / unit
 

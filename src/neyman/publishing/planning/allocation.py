@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
+from neyman.publishing.plan.field_types import LIMITS as DOCUMENT_LIMITS
+from neyman.publishing.plan.field_types import suggest
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import LIMITS as DOCUMENT_LIMITS
-from neyman.publishing.plan.plan_fields import suggest
 from neyman.publishing.planning.accuracy import entries_by_table, table_named
 
 Name = tuple[str, str]

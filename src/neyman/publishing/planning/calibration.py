@@ -10,8 +10,8 @@ from typing import Any
 
 from neyman.accounting.semantics.digits import exact_text
 from neyman.numerics import check
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.planning.accuracy import (
     TableError,
     errors,

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from neyman.accounting.semantics.digits import many
+from neyman.publishing.plan.measures import Distinct
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
-
-_COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 
 
 def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
@@ -91,7 +90,7 @@ def _lost(plan: Plan, query: Query) -> Iterator[str]:
     """Yield the kinds of rows that the keys of a query drop, as keys of `_LOST`."""
     if any(one.unknown is None for one, _ in plan.parts(plan.finest(query))):
         yield "listed"
-    for name in (*query.by, *([query.column] if query.measure == "distinct" else [])):
+    for name in (*query.by, *([query.column] if query.kind is Distinct else [])):
         column = plan.column(name or "")
         if column.discover:
             yield "discovered"
@@ -116,10 +115,9 @@ def _further(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
 
 
 def _effect(queries: Sequence[Query]) -> str:
-    measures = {query.measure for query in queries}
-    lowered, moved = measures & _COUNTS, measures - _COUNTS
-    if not moved:
+    are_counts = {not query.kind.unit_power for query in queries}
+    if are_counts == {True}:
         return "This lowers counts by an unknown amount."
-    if not lowered:
+    if are_counts == {False}:
         return "This can change values by an unknown amount."
     return "This lowers counts by an unknown amount, and can change other values."

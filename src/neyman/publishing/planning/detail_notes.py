@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neyman.accounting.semantics.digits import many
+from neyman.publishing.plan.measures import TOTAL
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import TOTAL
 from neyman.publishing.tables.estimates import half_width
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from neyman.accounting.semantics.digits import many
 from neyman.publishing.plan.column import Column, unscaled
+from neyman.publishing.plan.measures import Ratio, Sum
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 
@@ -59,11 +60,11 @@ def _sentence(query: Query, column: Column) -> str:
     without = f"without a number in {column.name!r}"
     if column.unknown is not None:
         return f"Rows {without} count as {_counted_as(query, column, column.unknown)}."
-    if query.measure == "ratio":
+    if query.kind is Ratio:
         sums = ["numerator"] if column.name == query.column else []
         sums += ["denominator"] if column.name == query.over else []
         return f"Rows {without} add nothing to the {' and the '.join(sums)}."
-    if query.measure == "sum":
+    if query.kind is Sum:
         return f"Rows {without} add nothing."
     return f"Rows {without} take no part."
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from neyman.accounting.semantics.budget import Zcdp
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
-from neyman.publishing.plan.query import NoiseKind
+from neyman.publishing.plan.plan_fields import NoiseKind
 from neyman.publishing.tables.estimates import standard_error
 
 

@@ -11,8 +11,8 @@ from typing import cast
 from neyman.numerics import check
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_files import matches
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError
 
 
 def check_key_files(plan: Plan, data: object) -> None:

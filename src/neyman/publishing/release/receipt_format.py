@@ -25,9 +25,10 @@ from neyman.accounting.semantics.budget import PlanBudget, budget_of
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.clip_search import ROWS_TABLE
+from neyman.publishing.plan.document import other_schema
+from neyman.publishing.plan.field_types import Several, Strict
 from neyman.publishing.plan.hierarchy import ALL
-from neyman.publishing.plan.plan_fields import Several, Strict, other_schema
-from neyman.publishing.plan.query import ConsistencyMethod
+from neyman.publishing.plan.plan_fields import ConsistencyMethod
 from neyman.storage.visible_text import visible
 
 RECEIPT = "receipt.json"

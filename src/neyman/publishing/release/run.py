@@ -47,9 +47,10 @@ from neyman.publishing.engines.source import (
     open_table,
     untyped_columns,
 )
+from neyman.publishing.plan.field_types import PlanError, suggest
 from neyman.publishing.plan.measurement import Calibrated
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, PlanError, SourcePart, suggest
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables

@@ -26,12 +26,12 @@ from neyman.ledger.throwaway import NOTICE
 from neyman.numerics import check
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_frames import Frame
+from neyman.publishing.plan.document import parse
+from neyman.publishing.plan.field_types import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_fields import PlanError, parse
-from neyman.publishing.plan.plan_sections import plan_sections
-from neyman.publishing.plan.query import NoiseKind
-from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
-from neyman.publishing.plan.sections import Exact, Pair, Section, Unit, count
+from neyman.publishing.plan.plan_fields import NoiseKind
+from neyman.publishing.plan.query_part import VALUE_COLUMNS
+from neyman.publishing.plan.sections import Exact, Pair, Section, Unit, count, document_of
 from neyman.publishing.plan.sql import Statement, translate
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.release.charged_call import Payer, opened
@@ -326,7 +326,7 @@ class Session:
         """
         fields = {name: part for name, part in self._sections.items() if name != "folder"}
         fields |= {"name": "SQL", "queries": [count()], "budget": budget}
-        document, folder = parse(plan_sections(fields)), Path(self._sections.get("folder") or "")
+        document, folder = parse(document_of(fields)), Path(self._sections.get("folder") or "")
         translated = translate(statement, document, clips, delta=key_delta, folder=folder)
         derive = {**self._sections.get("derive", {}), **translated.derive}
         try:

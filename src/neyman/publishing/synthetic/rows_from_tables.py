@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.publishing.plan.column import key_text
+from neyman.publishing.plan.measures import Count
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 from neyman.publishing.release.folder import Release
@@ -187,7 +188,7 @@ def _reason(plan: Plan, query: Query, level: str) -> str | None:
     """Return why a table cannot be used, or None if it can."""
     if query.table not in (None, plan.table):
         return f"it counts rows of another private table ({query.table})"
-    if query.measure != "count":
+    if query.kind is not Count:
         return f"it holds no counts of rows ({query.measure})"
     if query.delta is not None:
         return "its keys are discovered, and small ones are missing"

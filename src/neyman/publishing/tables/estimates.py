@@ -18,7 +18,27 @@ import numpy as np
 from scipy.special import erfc, log_ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.arrays import Array, Bools, Floats, Integers
-from neyman.publishing.plan.query import Query, center, middle, rank_margin, rank_unit, square_unit
+from neyman.publishing.plan.measures import (
+    Count,
+    Distinct,
+    Histogram,
+    Maximum,
+    Mean,
+    Median,
+    Minimum,
+    Quantiles,
+    Ratio,
+    StandardDeviation,
+    Sum,
+    UnitRows,
+    Units,
+    Variance,
+    center,
+    middle,
+    square_unit,
+)
+from neyman.publishing.plan.query import Query, rank_margin, rank_unit
+from neyman.publishing.plan.query_part import QueryPart
 from neyman.publishing.tables.key_selection import threshold
 
 Noisy = tuple[Integers, Fraction]
@@ -76,29 +96,68 @@ def estimate(
     Returns:
         One row per cell. For quantiles, one row per quantile for each group of bins.
     """
-    if query.measure == "mean" and query.clip:
-        result = mean(query.clip, noisy["offset"], noisy["count"], rounded=rounded)
-    elif query.measure in ("variance", "standard_deviation") and query.clip:
-        kind = variance if query.measure == "variance" else standard_deviation
-        parts = noisy["offset"], noisy["square"], noisy["count"]
-        result = kind(query.clip, *parts, rounded=rounded)
-        decimals *= 2 if query.measure == "variance" else 1
-    elif query.measure == "ratio" and query.clip and query.clip_over:
-        ranges = query.row_range("sum"), query.row_range("over")
-        result = ratio(*ranges, noisy["sum"], noisy["over"], rounded=rounded)
-    elif query.inverse_sensitivity and query.bins:
-        result = quantile_draws(query, query.bins, noisy["rank"][0])
-    elif query.ranked and query.bins:
-        result = quantiles(tuple(query.bins), query.quantiles, noisy["count"], rounded=rounded)
-    else:
-        ((measure, (values, sigma_squared)),) = noisy.items()
-        decimals = decimals if measure == "sum" else 0
-        if measure == "keys" and query.delta is not None:
-            least = threshold(sigma_squared, query.delta, rounded=rounded)
-            result = shown(values, sigma_squared, least, rounded=rounded)
-        else:
-            result = with_margin(values, sigma_squared, rounded=rounded)
-    return replace(result, decimals=decimals)
+    of_keys = noisy.keys() == {"keys"}
+    result = (_keys if of_keys else ESTIMATES[query.kind])(query, noisy, rounded)
+    return replace(result, decimals=0 if of_keys else decimals * query.kind.unit_power)
+
+
+def _keys(query: Query, noisy: Mapping[str, Noisy], rounded: bool) -> CellEstimates:
+    """Return the numbers of units of discovered keys."""
+    values, sigma_squared = noisy["keys"]
+    least = threshold(sigma_squared, query.delta or Fraction(0), rounded=rounded)
+    return shown(values, sigma_squared, least, rounded=rounded)
+
+
+def _number(query: Query, noisy: Mapping[str, Noisy], rounded: bool) -> CellEstimates:
+    del query
+    ((values, sigma_squared),) = noisy.values()
+    return with_margin(values, sigma_squared, rounded=rounded)
+
+
+def _mean(query: Query, noisy: Mapping[str, Noisy], rounded: bool) -> CellEstimates:
+    return mean(query.clip or (0, 1), noisy["offset"], noisy["count"], rounded=rounded)
+
+
+def _variance(query: Query, noisy: Mapping[str, Noisy], rounded: bool) -> CellEstimates:
+    kind = variance if query.kind is Variance else standard_deviation
+    parts = noisy["offset"], noisy["square"], noisy["count"]
+    return kind(query.clip or (0, 1), *parts, rounded=rounded)
+
+
+def _ratio(query: Query, noisy: Mapping[str, Noisy], rounded: bool) -> CellEstimates:
+    ranges = query.row_range("sum"), query.row_range("over")
+    return ratio(*ranges, noisy["sum"], noisy["over"], rounded=rounded)
+
+
+def _quantiles(query: Query, noisy: Mapping[str, Noisy], rounded: bool) -> CellEstimates:
+    bins = query.bins or range(2)
+    if query.inverse_sensitivity:
+        return quantile_draws(query, bins, noisy["rank"][0])
+    return quantiles(tuple(bins), query.quantiles, noisy["count"], rounded=rounded)
+
+
+ESTIMATES: Mapping[type[QueryPart], Callable[[Query, Mapping[str, Noisy], bool], CellEstimates]] = {
+    **dict.fromkeys((Count, Units, Distinct, Sum, Histogram, UnitRows), _number),
+    **dict.fromkeys((Quantiles, Median, Minimum, Maximum), _quantiles),
+    **dict.fromkeys((Variance, StandardDeviation), _variance),
+    Mean: _mean,
+    Ratio: _ratio,
+}
+"""How each measure estimates its values from its noisy tables."""
+
+
+def value_range(query: Query) -> tuple[float, float]:
+    """Return the possible range of a quantile, mean, variance, or ratio, in scaled units."""
+    low, high = query.clip or (0, 1)
+    if query.clip_over:
+        return ratio_range(query.row_range("sum"), query.row_range("over"))
+    if query.kind is StandardDeviation:
+        return 0, (high - low) / 2
+    if query.kind is Variance:
+        return 0, (high - low) ** 2 / 4
+    if query.bins:
+        return query.bins[0], query.bins[-1] - query.inverse_sensitivity
+    return low, high
 
 
 def rows_of(query: Query, cells: int) -> int:

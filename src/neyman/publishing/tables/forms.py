@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array, Integers
 from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.measures import Detail, Median, detail_label
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Detail, Query, detail_label
-from neyman.publishing.tables.estimates import CellEstimates, estimate, ratio_range, rows_of
+from neyman.publishing.plan.query import Query
+from neyman.publishing.tables.estimates import CellEstimates, estimate, rows_of, value_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,16 +88,8 @@ class Form:
     @property
     def possible(self) -> tuple[float, float]:
         """Return the possible range of a quantile, mean, variance, or ratio, in plan units."""
-        query, unit = self.query, 10.0**self.decimals
-        low, high = query.clip or (0, 1)
-        if query.measure == "ratio" and query.clip_over:
-            low, high = ratio_range(query.row_range("sum"), query.row_range("over"))
-        elif query.measure == "standard_deviation":
-            low, high = 0, (high - low) / 2
-        elif query.measure == "variance":
-            low, high, unit = 0, (high - low) ** 2 / 4, 10.0 ** (2 * self.decimals)
-        elif query.bins:
-            low, high = query.bins[0], query.bins[-1] - query.inverse_sensitivity
+        (low, high), power = value_range(self.query), max(self.query.kind.unit_power, 1)
+        unit = 10.0 ** (power * self.decimals)
         return low / unit, high / unit
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
@@ -208,7 +201,7 @@ class Form:
         last: list[tuple[str, pa.Array]] = []
         if query.ranked:
             shape = (*shape[:-1], len(query.quantiles))
-        if query.measure in ("quantiles", "min", "max"):  # the others are not what they are called
+        if query.ranked and query.kind is not Median:  # the others are not what they are called
             last = [("quantile", pa.array([float(level) for level in query.quantiles]))]
         elif query.bins and not query.ranked:
             edges = [Decimal(edge).scaleb(-self.decimals) for edge in query.bins]

@@ -24,8 +24,8 @@ from neyman.accounting.semantics.digits import many, plain
 from neyman.ledger.throwaway import NOTICE
 from neyman.numerics.check import is_list, is_mapping
 from neyman.publishing.consistency.published_forms import FOLDER
+from neyman.publishing.plan.measures import SEARCHES
 from neyman.publishing.plan.plan import hash_of
-from neyman.publishing.plan.query_numbers import SEARCHES
 from neyman.publishing.release.clip_tables import clip_parts
 from neyman.publishing.release.field_comparison import (
     MACHINE_TOLERANCE,
