@@ -4,6 +4,8 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
 
 
 @contextmanager
@@ -41,3 +43,27 @@ def function_calls(work: Callable[[], object], *, of_python: bool = False) -> in
     with on_each_call(add, of_python=of_python):
         work()
     return count
+
+
+def first_calls(folder: str, work: Callable[[], object]) -> list[tuple[CodeType, dict[str, Any]]]:
+    """The calls of functions of a folder while ``work`` runs, each with its arguments by name.
+
+    A generator counts once, though it resumes often. The arguments stay alive, so that their ids
+    differ.
+    """
+    calls: list[tuple[CodeType, dict[str, Any]]] = []
+    frames: set[FrameType] = set()
+
+    def on_event(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and folder in code.co_filename and frame not in frames:
+            frames.add(frame)
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            calls.append((code, {name: frame.f_locals[name] for name in names}))
+
+    sys.setprofile(on_event)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls

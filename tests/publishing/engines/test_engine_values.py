@@ -11,6 +11,8 @@ import logging
 import math
 import re
 import secrets
+import tomllib
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -21,13 +23,17 @@ import pytest
 from hypothesis import strategies as st
 from test_engine import ONE, small_plan
 
+import neyman as ny
 from each_engine import on_each
+from function_calls import first_calls
+from mixed_plan import MIXED
 from neyman.publishing import (
     aggregate_cells,
     backend_of,
     close_table,
     key_bytes,
     open_table,
+    prepared,
     square_unit,
 )
 from neyman.publishing.engines.aggregate import _summand
@@ -368,3 +374,20 @@ def test_spark_moves_the_rows_of_a_unit_once(spark_running):
         text = shown(rows.group_by("code").aggregate(rows=rows.count()), "spark")
     shuffles = re.findall(r"Exchange hashpartitioning\((.*?), \d+\)", text)
     assert {re.sub(r"#\d+L?", "", columns) for columns in shuffles} == {"unit", "code"}
+
+
+def test_an_aggregate_asks_a_column_for_its_coded_expression_once():
+    plan = ny.Plan.from_dict(tomllib.loads(MIXED))
+    rows = pa.table(
+        {"race": ["a", "b"], "age": [40, 30], "pay": [10.5, 20.0]}
+        | {"state": ["A", "B"], "county": ["A1", "B2"]}
+    )
+    with prepared(plan, open_table(rows, "duckdb", rows.column_names)) as table:
+        calls = first_calls("publishing/engines/", lambda: aggregate_cells(plan, table))
+    asked = Counter(
+        (code.co_name, arguments["column"].get_name(), *map(arguments.get, ("low", "high")))
+        for code, arguments in calls
+        if code.co_name in ("raw_key", "scaled_integer")
+    )
+    assert {name for _, name, *_ in asked} == {*rows.column_names}
+    assert set(asked.values()) == {1}

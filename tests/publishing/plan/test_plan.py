@@ -7,6 +7,7 @@ import json
 import math
 import re
 import tomllib
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 
@@ -17,10 +18,13 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from commands import answered
+from function_calls import first_calls
+from mixed_plan import MIXED
 from neyman import Bound
 from neyman.accounting import AtMost, Zcdp, budget_of, exact_text, within_limit
 from neyman.display import page
-from neyman.publishing import Plan, PlanError, guarantee, toml_text
+from neyman.publishing import Plan, PlanDocument, PlanError, guarantee, toml_text
+from neyman.publishing.plan.query_part import QueryPart
 from plans import SMALL
 
 MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
@@ -921,3 +925,27 @@ def test_a_success_and_its_baseline_are_the_power_budget_of_a_plan():
 def test_a_success_without_its_baseline_is_refused(given, problem):
     with pytest.raises(PlanError, match=problem):
         plan_of(given)
+
+
+def test_no_function_of_a_plan_takes_the_same_document_or_query_twice(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("race,age,pay,state,county\na,40,10.5,A,A1\nb,30,20,B,B2\n", encoding="utf-8")
+    plan = tmp_path / "plan.toml"
+    plan.write_text(MIXED, encoding="utf-8")
+    ledger = ny.throwaway("1/10")
+    ledger.register("d@1", protects="person", neighboring="replace-one", rows=1)
+
+    def release():
+        ny.run(ny.Plan.load(plan), path, ledger, tmp_path / "out")
+
+    calls = first_calls("publishing/plan/", release)
+    # A query's own methods are how it is read by others.
+    taken = Counter(
+        (code, id(value))
+        for code, arguments in calls
+        if "self" not in arguments
+        for value in arguments.values()
+        if isinstance(value, (PlanDocument, QueryPart))
+    )
+    assert len(taken) > 30
+    assert {code.co_qualname for (code, _), times in taken.items() if times > 1} == set()

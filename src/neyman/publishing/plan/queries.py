@@ -161,9 +161,9 @@ def read_queries(
     queries: list[Query] = []
     names: dict[tuple[str, str], list[str]] = {}  # of the queries that have a problem
     for part, origin in zip(context.queries, origins, strict=True):
-        query = _query(part, context.at(origin.where), found := list[str]())
+        query = _query(part, context.at(origin.where), errors := list[str]())
         queries += [] if query is None else [query]
-        for problem in found:
+        for problem in errors:
             names.setdefault((problem, origin.name), []).append(part.name)
     problems += (
         problem.replace(NAME, repr(author if len(own) > 1 else own[0]))

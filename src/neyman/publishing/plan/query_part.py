@@ -221,8 +221,9 @@ class QueryPart(Strict):
         """
         if not self.is_total or self.where is not None or self.partition is not None:
             return False
-        names = _with_levels_above(sections, (*self.at, *self.key_names))
-        return any(names <= _with_levels_above(sections, total.by) for total in sections.totals)
+        chains = [one.levels for one in sections.hierarchy.values()]
+        names = _with_levels_above(chains, (*self.at, *self.key_names))
+        return any(names <= _with_levels_above(chains, total.by) for total in sections.totals)
 
     def levels(self, sections: PlanSections) -> tuple[tuple[str, ...], list[str], str]:
         """Return the levels of the query's tables, the measured ones, and what the others are."""
@@ -372,9 +373,8 @@ def _name_problems(
         before.append(own)
 
 
-def _with_levels_above(sections: PlanSections, names: Iterable[str]) -> frozenset[str]:
+def _with_levels_above(chains: Iterable[Sequence[str]], names: Iterable[str]) -> frozenset[str]:
     """Return the names of columns and levels, and the levels above these levels."""
-    chains = [one.levels for one in sections.hierarchy.values()]
     above = {up for name in names for c in chains if name in c for up in c[: c.index(name)]}
     return frozenset({*names, *above})
 

@@ -166,18 +166,18 @@ def _columns(
         replace(column, file=files[name])
         for name, part in document.columns.items()
         if name in files
-        for column in _column(document, name, part, problems)
+        for column in _column(
+            name, part, name in document.derive or name in document.lookup, problems
+        )
     )
 
 
-def _column(
-    document: PlanDocument, name: str, part: ColumnPart, problems: list[str]
-) -> Iterable[Column]:
+def _column(name: str, part: ColumnPart, is_derived: bool, problems: list[str]) -> Iterable[Column]:
     where = f"columns.{name}"
     measured = part.integer or part.decimals is not None
     kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
     if part.type is not None:
-        problems += _type_problems(where, part, name in document.derive or name in document.lookup)
+        problems += _type_problems(where, part, is_derived)
     elif part.measurement_unit is not None and not measured:
         problems.append(
             f"{where}.measurement_unit = {show(part.measurement_unit)}: is for a column to "
@@ -401,8 +401,8 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
     if document.tables:
         yield f"{spot}: is for a plan of one table; with [tables], declare the rows"
     for index, part in enumerate(document.query):
-        drawn = isinstance(part, RankMeasure) and part.method in INVERSE_SENSITIVITY_METHODS
-        if part.delta is not None or drawn:
+        by_draws = isinstance(part, RankMeasure) and part.method in INVERSE_SENSITIVITY_METHODS
+        if part.delta is not None or by_draws:
             field = "delta" if part.delta is not None else "method"
             yield (
                 f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "
