@@ -26,7 +26,14 @@ from neyman.analysis.training.terms import Terms
 from neyman.ledger import VERSION
 from neyman.ledger.postgres.schema import schema_of
 from neyman.ledger.sqlite.location import FILE_SCHEMA
-from neyman.mechanisms import Alternatives, Choice, CircularGaussian, Triangular, square_root
+from neyman.mechanisms import (
+    Alternatives,
+    BallsInBins,
+    Choice,
+    CircularGaussian,
+    Triangular,
+    square_root,
+)
 from neyman.mechanisms.matrix_mechanism.blocks import Binned, Tree
 from neyman.publishing import EstimateReceipt, Receipt, TestReceipt, TrainingReceipt, create_key
 
@@ -37,6 +44,7 @@ RELEASED = "measures"
 """The plan that is released."""
 
 EXPRESSIONS = [
+    "BallsInBins(square_root(8), 2, 4)",
     "Alternatives([ny.Gaussian(2), ny.Gaussian(3) + ny.Laplace(4)]) + ny.Gaussian(5)",
     "ny.CanonicalNoise(ny.pure(1)) * 3", "ny.CategoryResponse(1, 4)",
     "Choice(((0.25, ny.Laplace(1)), (0.75, ny.Laplace(2))))",
@@ -84,6 +92,7 @@ DATA: dict[str, Any] = {
 def mechanisms() -> list[dict[str, Any]]:
     names = {"ny": ny, "F": Fraction, "CircularGaussian": CircularGaussian}
     names |= {"Binned": Binned, "Tree": Tree, "Triangular": Triangular, "square_root": square_root}
+    names |= {"BallsInBins": BallsInBins}
     names |= {"Alternatives": Alternatives, "Choice": Choice}
     samples = [cast(ny.Mechanism, eval(expression, names)) for expression in EXPRESSIONS]
     return [

@@ -9,15 +9,18 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import neyman as ny
 from exact_draws import ALARM, assert_shares
-from neyman.mechanisms import square_root
+from neyman.mechanisms import BallsInBins, Toeplitz, Triangular, square_root
 from neyman.noise import Bits, coins, order, subset
+from random_laws import examples
 from seeded import Seeded
 
 pytestmark = pytest.mark.needs("release")
-SAMPLINGS = ["poisson", "allocated", "k-of-t", "fixed", "shuffled", "cyclic"]
+SAMPLINGS = ["poisson", "allocated", "k-of-t", "bins", "fixed", "shuffled", "cyclic"]
 
 
 class Words(Bits):
@@ -135,8 +138,8 @@ def pair_law(sampling):
         for s in combinations(range(6), 2):
             law[0 in s, 5 in s] += 1 / 15
         return {(x, y): law[x] * law[y] for x in one for y in one}
-    if sampling in ("allocated", "k-of-t"):
-        if sampling == "allocated":
+    if sampling in ("allocated", "k-of-t", "bins"):
+        if sampling != "k-of-t":
             alone = {(True, False): 1 / 3, (False, True): 1 / 3, (False, False): 1 / 3}
         else:  # two of six steps
             alone = Counter()
@@ -154,7 +157,7 @@ def pair_law(sampling):
     return dict(law)
 
 
-@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "shuffled", "cyclic"])
+@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "bins", "shuffled", "cyclic"])
 def test_each_record_takes_part_as_often_as_there_are_epochs(sampling):
     batches = list(run(sampling))
     assert np.bincount(np.concatenate(batches)).tolist() == [3] * 40
@@ -180,7 +183,7 @@ def test_there_is_one_sorted_batch_of_distinct_rows_for_each_accounted_step(samp
             assert rows.size == batch
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t"])
+@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "bins"])
 @pytest.mark.parametrize("rows", [0, 1, 39, 55])
 def test_the_number_of_rows_may_differ_from_n_and_the_number_of_steps_does_not(sampling, rows):
     """Under add-remove an error for another number would reveal it; empty batches are steps."""
@@ -237,7 +240,7 @@ def test_a_run_goes_on_only_between_draws():
     assert len(list(grouped.batches(40, after=6))) == 6
     with pytest.raises(ValueError, match="multiple of 3"):
         grouped.batches(40, after=4)
-    for sampling in ("allocated", "shuffled", "k-of-t"):
+    for sampling in ("allocated", "shuffled", "k-of-t", "bins"):
         with pytest.raises(ValueError, match="cannot be drawn again"):
             run(sampling, after=5)
     assert list(run("k-of-t", after=12)) == []
@@ -295,3 +298,81 @@ def test_a_run_of_k_of_t_is_accounted_as_such():
     passes = ny.DPSGD(6000, 256, 1.3, 15, "allocated").tradeoff().epsilon(1e-5).upper
     assert run_once.tradeoff().epsilon(1e-5).upper <= passes * (1 + 1e-6)
     assert ny.Mechanism.from_json(run_once.to_json()) == run_once
+
+
+def test_in_bins_each_record_is_in_the_same_step_of_each_pass():
+    batches = list(run("bins"))
+    for first, second, third in zip(batches[:4], batches[4:8], batches[8:], strict=True):
+        assert first.tolist() == second.tolist() == third.tolist()
+
+
+# Delta at epsilon 1 by quadrature, mixture first and noise first, sigma 2 on the rows of C.
+IN_BINS = [
+    (square_root(4), 2, 0.07962571840808, 0.07857394633012),
+    (square_root(8), 2, 0.3818923863951, 0.3808932897609),
+    (Toeplitz(6, (65536, 32768)), 3, 0.01924271607048, 0.01793774052584),
+]
+
+
+@pytest.mark.parametrize(("strategy", "bins", "removed", "added"), IN_BINS)
+def test_bins_with_correlated_noise_lie_between_two_simpler_matrices(
+    strategy, bins, removed, added
+):
+    curve = ny.DPSGD(bins, 1, 2, strategy.steps // bins, "bins", strategy=strategy).tradeoff()
+    delta = curve.delta(1)
+    assert delta.lower <= max(removed, added) <= delta.upper
+    assert delta.upper < 2.2 * delta.lower
+
+
+@given(data=st.data())
+@settings(max_examples=examples(8))
+def test_two_bins_hold_the_delta_of_quadrature(data):
+    """With two bins, dP/dQ is a mean of two lognormals with the covariance G."""
+    weights = data.draw(st.lists(st.integers(-40_000, 90_000), min_size=1, max_size=4))
+    strategy = Toeplitz(4, (65536, *weights[:3]))
+    mechanism = ny.DPSGD(2, 1, 2, 2, "bins", strategy=strategy)
+    shifts = np.abs(strategy.matrix() / 65536).reshape(4, 2, 2).sum(axis=1) / 2
+    gram = shifts.T @ shifts
+    nodes, mass = np.polynomial.hermite_e.hermegauss(200)
+    mass = np.multiply.outer(mass, mass) / (2 * math.pi)
+    factor = np.linalg.cholesky(gram + 1e-14 * np.eye(2))
+    x, y = np.meshgrid(nodes, nodes, indexing="ij")
+    logs = [a * x + b * y - gram[i, i] / 2 for i, (a, b) in enumerate(factor)]
+    ratio = (np.exp(logs[0]) + np.exp(logs[1])) / 2
+    curve = mechanism.tradeoff()
+    for epsilon in (0.2, 1.0):
+        t = math.exp(epsilon)
+        truth = max((mass * np.maximum(x, 0)).sum() for x in (ratio - t, 1 - t * ratio))
+        delta = curve.delta(epsilon)
+        assert delta.lower - 2e-3 <= truth <= delta.upper + 2e-3  # the error of the quadrature
+
+
+def test_a_strategy_of_rows_has_the_ends_of_its_weights_by_age():
+    by_age = square_root(12)
+    by_row = Triangular.of(by_age.matrix() / 65536)
+    for bins in (1, 2, 3, 6, 12):
+        for ours, theirs in zip(by_age.gram_ends(bins), by_row.gram_ends(bins), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+
+
+def test_bins_without_a_strategy_are_allocation_with_less_noise():
+    curve = ny.DPSGD(40, 10, 2, 4, "bins").tradeoff()
+    assert curve == ny.Gaussian(1).random_allocation(4).tradeoff()
+    flat = ny.DPSGD(40, 10, 2, 4, "bins", strategy=Toeplitz(16, (65536,)))
+    assert float(flat.tradeoff().epsilon(1e-5)) == pytest.approx(float(curve.epsilon(1e-5)), 1e-9)
+    assert ny.Mechanism.from_json(flat.to_json()) == flat
+    made_of = flat.made_of()
+    assert ny.Mechanism.from_json(made_of.to_json()) == made_of
+
+
+def test_k_of_t_has_groups_of_two_sizes():
+    """90 of 100 steps, sigma 5: 9.371 with 90 groups of one step and ten that are left out."""
+    epsilon = ny.Gaussian(5).random_allocation(100, times=90).tradeoff().epsilon(1e-5)
+    assert 8.7 < epsilon.lower < epsilon.upper < 9.07
+
+
+def test_bins_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="bins = 3 must divide the 4 steps"):
+        BallsInBins(square_root(4), 2, 3)
+    with pytest.raises(ValueError, match="hides nothing"):
+        BallsInBins(square_root(4), Fraction(1, 20), 2)

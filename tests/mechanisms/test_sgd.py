@@ -9,20 +9,22 @@ import pytest
 
 import neyman as ny
 from neyman import DPSGD, MatrixMechanism
+from neyman.curves.losses.discrete_gaussian import root_above
 from neyman.mechanisms import Binned, Toeplitz, Triangular, square_root
 
-SAMPLINGS = "poisson", "allocated", "k-of-t", "fixed", "shuffled", "cyclic"
+SAMPLINGS = "poisson", "allocated", "k-of-t", "bins", "fixed", "shuffled", "cyclic"
 N, BATCH, SIGMA = 1000, 64, 0.9
 ROUNDS = math.ceil(N / BATCH)
 
 
 def spelled_out(sampling, epochs):
-    step = ny.Gaussian(SIGMA)
+    step, root = ny.Gaussian(SIGMA), root_above(Fraction(epochs))
     return {
         "poisson": step.subsample(rate=Fraction(BATCH, N)) * math.ceil(epochs * N / BATCH),
         "fixed": step.subsample(size=BATCH, population=N) * math.ceil(epochs * N / BATCH),
         "allocated": step.random_allocation(ROUNDS) * epochs,
         "k-of-t": step.random_allocation(ROUNDS * epochs, times=epochs),
+        "bins": ny.Gaussian(SIGMA, sensitivity=root).random_allocation(ROUNDS),
         "shuffled": step.shuffled_batches(ROUNDS) * epochs,
         "cyclic": step.shuffled_batches(ROUNDS) * epochs,
     }[sampling]
@@ -77,7 +79,7 @@ def test_steps_are_counted_as_the_loop_takes_them():
 
 
 @pytest.mark.parametrize(
-    ("sampling", "times"), list(zip(SAMPLINGS, (1, 1, 1, 2, 2, 2), strict=True))
+    ("sampling", "times"), list(zip(SAMPLINGS, (1, 1, 1, 1, 2, 2, 2), strict=True))
 )
 def test_the_noise_is_sigma_times_what_can_move(sampling, times):
     mechanism = DPSGD(N, BATCH, 1.5, 1, sampling)

@@ -18,6 +18,7 @@ from neyman.mechanisms.matrix_mechanism.strategy import Toeplitz as Toeplitz
 from neyman.mechanisms.matrix_mechanism.strategy import Triangular as Triangular
 from neyman.mechanisms.matrix_mechanism.strategy import square_root as square_root
 from neyman.mechanisms.optimal_marginals import MarginalStrategy as MarginalStrategy
+from neyman.mechanisms.random_allocation import BallsInBins as BallsInBins
 from neyman.mechanisms.registry import MODULES as MODULES
 from neyman.mechanisms.sampling import Subsampled as Subsampled
 from neyman.mechanisms.stability.grid import Grid as Grid

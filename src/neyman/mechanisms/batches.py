@@ -197,10 +197,18 @@ def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
         yield taken
 
 
+def _bins(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    """Yield batches of the rows of one bin, drawn once for all passes."""
+    places = uniform(mechanism.rounds, rows, bits)
+    for step in range(after, mechanism.steps):
+        yield np.flatnonzero(places == step % mechanism.rounds)
+
+
 SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
     "poisson": _poisson,
     "allocated": _allocated_batches,
     "k-of-t": _k_of_t,
+    "bins": _bins,
     "fixed": _fixed_batches,
     "shuffled": _shuffled_batches,
     "cyclic": _cyclic,

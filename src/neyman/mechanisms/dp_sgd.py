@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
+from neyman.curves.losses.discrete_gaussian import root_above
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
@@ -15,6 +16,7 @@ from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.mechanisms.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular
+from neyman.mechanisms.random_allocation import BallsInBins
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -24,12 +26,14 @@ RELATION: dict[str, Neighboring] = {
     "poisson": "add-remove",
     "allocated": "add-remove",
     "k-of-t": "add-remove",
+    "bins": "add-remove",
     "fixed": "replace-one",
     "shuffled": "replace-one",
     "cyclic": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # schemes with complete passes only
+# Schemes with complete passes only.
+UNBROKEN = ("allocated", "k-of-t", "bins", "shuffled", "cyclic")
 CLIPPED = {"examples": "one record", "users": "one user's sum"}
 """For each ``user_sampling``, the clipped quantity whose clip is the unit of sigma."""
 
@@ -92,6 +96,10 @@ class DPSGD(StandIn):
       add-remove: ``Gaussian(sigma).random_allocation(n / batch) * epochs``.
     - "k-of-t": each record takes part in k = epochs random steps of all T = epochs * n / batch
       steps, under add-remove: ``Gaussian(sigma).random_allocation(T, times=k)``.
+    - "bins": each record draws one of n / batch bins, and takes part in the step of this bin in
+      each epoch, under add-remove:
+      ``Gaussian(sigma / sqrt(epochs)).random_allocation(n / batch)``. In "allocated", it draws anew
+      in each epoch.
     - "fixed": each batch is a fresh sample of fixed size, under replace-one:
       ``Gaussian(sigma).subsample(size=batch, population=n) * steps`` (see `FixedSize`).
     - "shuffled": the records are shuffled once per epoch and cut into batches, under replace-one:
@@ -104,6 +112,7 @@ class DPSGD(StandIn):
     standard deviation of the noise on each row of the strategy.
 
     - "cyclic": ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``.
+    - "bins", under add-remove: `BallsInBins`, for any weights and any number of epochs.
     - "poisson", for a strategy of band b: each record enters one of b groups at random. In each
       step t, the group t modulo b is active, and its records enter the batch with probability b
       batch / n. With the largest norm c of a column of the strategy, under add-remove, the
@@ -130,7 +139,7 @@ class DPSGD(StandIn):
             and 2 R under replace-one, which exchanges one gradient for another: see `noise`. With
             several records per user, R is the clip of one record, or of one user's sum.
         epochs: passes over the data, above 0; may be fractional for "poisson" and "fixed".
-        sampling: "poisson", "allocated", "k-of-t", "fixed", "shuffled" or "cyclic".
+        sampling: "poisson", "allocated", "k-of-t", "bins", "fixed", "shuffled" or "cyclic".
         records_per_user: the largest number of records per user, or a histogram: the number of
             users for each number of records, such as ``{1: 500, 8: 20}``. The curve is for the
             largest number, and `user_guarantees` lists the others. The histogram is public: if it
@@ -200,10 +209,10 @@ class DPSGD(StandIn):
             raise TypeError(
                 f"strategy = {strategy!r} must be a Strategy such as square_root(steps, band)"
             )
-        if self.sampling not in ("poisson", "cyclic"):
+        if self.sampling not in ("poisson", "bins", "cyclic"):
             raise ValueError(
                 f"sampling = {self.sampling!r}: nothing is proven here for correlated noise on "
-                "such batches; a strategy goes with 'poisson' or 'cyclic'"
+                "such batches; a strategy goes with 'poisson', 'bins', or 'cyclic'"
             )
         if strategy.steps != self.steps:
             raise ValueError(
@@ -248,8 +257,8 @@ class DPSGD(StandIn):
             raise ValueError(
                 f"records_per_user = {self._declaration!r} with sampling = {self.sampling!r}: "
                 "nothing is proven here for several records per user in such batches; use "
-                "sampling='poisson', or user_sampling='users' with 'poisson', 'allocated', or "
-                "'k-of-t'"
+                "sampling='poisson', or user_sampling='users' with 'poisson', 'allocated', "
+                "'k-of-t', or 'bins'"
             )
 
     @property
@@ -314,7 +323,7 @@ class DPSGD(StandIn):
 
     @property
     def neighboring(self) -> Neighboring:
-        """Return "add-remove" with Poisson, allocated, or k-of-t batches, else "replace-one"."""
+        """Return "add-remove" with Poisson, allocated, k-of-t, or bins, else "replace-one"."""
         return RELATION[self.sampling]
 
     @property
@@ -349,10 +358,10 @@ class DPSGD(StandIn):
         """Return the number of steps whose batches are drawn together.
 
         It is 1 for "poisson", "fixed", and "cyclic", ceil(n / batch) for "allocated" and
-        "shuffled", and all steps for "k-of-t". For "poisson" with a strategy it is the band: a
-        resumed run draws new groups, and its noise does not cancel earlier noise.
+        "shuffled", and all steps for "k-of-t" and "bins". For "poisson" with a strategy it is the
+        band: a resumed run draws new groups, and its noise does not cancel earlier noise.
         """
-        if self.sampling == "k-of-t":
+        if self.sampling in ("k-of-t", "bins"):
             return self.steps
         return self.rounds if self.sampling in ("allocated", "shuffled") else self.groups
 
@@ -407,6 +416,8 @@ class DPSGD(StandIn):
         step = Gaussian(self.sigma)
         if self.strategy is not None and self.sampling == "cyclic":
             return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
+        if self.strategy is not None and self.sampling == "bins":
+            return BallsInBins(self.strategy, self.sigma, self.rounds)
         if self.strategy is not None:
             column = Fraction(MatrixMechanism(self.strategy, 1).shift())
             sample = Gaussian(rational(self.sigma) / column)
@@ -418,6 +429,9 @@ class DPSGD(StandIn):
             return sample.user(records) * self.steps
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
+        if self.sampling == "bins":
+            moved = Gaussian(self.sigma, sensitivity=root_above(Fraction(self.epochs)))
+            return moved.random_allocation(self.rounds)
         if self.sampling == "k-of-t":
             return step.random_allocation(self.steps, times=int(self.epochs))
         if self.sampling == "allocated":

@@ -15,6 +15,7 @@ GROUP = "neyman.mechanisms"  # the group of entry points
 
 MODULES = {
     "Alternatives": "neyman.mechanisms.choice",
+    "BallsInBins": "neyman.mechanisms.random_allocation",
     "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
     "CategoryResponse": "neyman.mechanisms.local_randomizers",
     "Choice": "neyman.mechanisms.choice",

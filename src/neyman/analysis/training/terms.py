@@ -267,7 +267,7 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
             "a run whose batches everyone sees, often 30 times what is needed. Register the "
             "dataset in 'renyi:ORDER', or in 'pure' with a delta_cap"
         )
-    if currency.startswith("renyi") and mechanism.sampling in ("allocated", "k-of-t"):
+    if currency.startswith("renyi") and mechanism.sampling in ("allocated", "k-of-t", "bins"):
         raise ValueError(
             f"the account is in {currency!r}, and no finite Renyi divergence is proven for "
             f"sampling={mechanism.sampling!r}; register the dataset in 'pure' with a delta_cap, "

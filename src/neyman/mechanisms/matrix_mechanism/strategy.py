@@ -100,6 +100,21 @@ class Strategy(Description):
             separation: smallest distance between these steps.
         """
 
+    def gram_ends(self, bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the largest and the least G_ij by distance |i - j|, shape ``(bins,)`` each.
+
+        G is the Gram matrix of m_j, the sum of the columns j, j + b, j + 2 b, ... of |W| [RA-6]. It
+        is a float whose relative error is at most 2 n + 4 units, for n rows.
+
+        Args:
+            bins: b, a divisor of the steps.
+        """
+        shifts = np.abs(self.matrix()).astype(float)
+        by_bin = shifts.reshape(len(shifts), -1, bins).sum(axis=1)
+        gram = by_bin.T @ by_bin
+        lines = [np.diagonal(gram, lag) for lag in range(bins)]
+        return np.array([line.max() for line in lines]), np.array([line.min() for line in lines])
+
     @abstractmethod
     def spread(self) -> NDArray[np.float64]:
         """Return the standard error of each prefix sum, shape ``(steps,)``.
@@ -259,6 +274,18 @@ class Toeplitz(Strategy):
             else:
                 rows = np.cumsum(_inverse(given, self.steps))
             return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
+
+    def gram_ends(self, bins: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the largest and the least G_ij by distance |i - j|, shape ``(bins,)`` each.
+
+        For i <= j, G_ij is the sum of s_d s_(d + j - i) over d < n - j, where s_d is the sum of
+        |c_d|, |c_(d - b)|, ... It falls with j.
+        """
+        sizes = np.zeros(self.steps)
+        sizes[: self.band] = np.abs(np.array(self.coefficients, float))
+        sizes = sizes.reshape(-1, bins).cumsum(axis=0).ravel()
+        lines = [np.cumsum(sizes[lag:] * sizes[: self.steps - lag]) for lag in range(bins)]
+        return np.array([x[-1] for x in lines]), np.array([x[self.steps - bins] for x in lines])
 
     def covers_restarts(self, separation: int) -> bool:
         """Return True if no weight is negative, or the band is at most the separation."""
