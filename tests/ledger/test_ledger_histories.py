@@ -35,6 +35,7 @@ class AgainstFractions(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger(url)
         self.parts: dict[str, tuple[str, ...]] = {}
+        self.population: dict[str, str] = {}
         self.holders: dict[tuple[str, str], tuple[Fraction, tuple[str, ...]]] = {}
         self.entries: dict[int, dict] = {}
         self.published: dict[tuple[str, str], tuple[int, dict]] = {}
@@ -55,12 +56,27 @@ class AgainstFractions(RuleBasedStateMachine):
             Fraction(0),
         )
 
+    def largest(self, dataset: str, what: str) -> Fraction:
+        """The largest total of a part."""
+        return max(self.counted(dataset, "", part, what) for part in self.parts[dataset] or [""])
+
+    def spent(self, dataset: str, holder: str, part: str, what: str = "charge") -> Fraction:
+        """With the largest total of each edition, if the account is a population's."""
+        editions = [] if holder else [e for e, p in self.population.items() if p == dataset]
+        own = self.counted(dataset, holder, part, what)
+        return own + sum(self.largest(edition, what) for edition in editions)
+
+    def cap(self, dataset: str, holder: str, what: str) -> Fraction:
+        per = ONE if what == "charge" else DELTA
+        cap = self.holders[dataset, holder][0] if what == "charge" else Fraction(1, 2)
+        return Fraction(math.floor(cap * per), per)
+
     @initialize(parts=st.sampled_from([(), ("n", "s")]), cap=st.fractions(1, 3, max_denominator=9))
     def first(self, parts, cap):
         self.create("a@1", cap, parts)
 
     @rule(
-        name=st.sampled_from(["a@1", "b@1"]),
+        name=st.sampled_from(["a@1", "b@1", "c@1"]),
         cap=st.fractions(1, 3, max_denominator=9),
         parts=st.sampled_from([(), ("n", "s")]),
     )
@@ -75,6 +91,37 @@ class AgainstFractions(RuleBasedStateMachine):
             call()
             self.parts[name] = parts
             self.holders[name, ""] = (cap, ("",))
+
+    @rule(
+        edition=st.sampled_from(["a@1", "b@1", "c@1"]),
+        population=st.sampled_from(["b@1", "c@1", "c@1"]),
+    )
+    def join(self, edition, population):
+        def call():
+            return self.ledger.join(edition, population)
+
+        known = self.population
+        if known.get(edition) == population:
+            call()
+            return
+        if (
+            {edition, population} - self.parts.keys()
+            or edition == population
+            or edition in {*known, *known.values()}
+            or population in known
+        ):
+            with pytest.raises(LedgerError, match=r"not registered|is an edition|has editions"):
+                call()
+            return
+        if any(
+            self.largest(edition, what) > self.left(population, "", "", what)
+            for what in ("charge", "delta")
+        ):
+            with pytest.raises(BudgetRefused, match=population):
+                call()
+            return
+        call()
+        known[edition] = population
 
     @rule(
         to=st.sampled_from(["t", "u"]),
@@ -96,7 +143,7 @@ class AgainstFractions(RuleBasedStateMachine):
                 self.ledger.allocate("a@1", to, of=of, cap=cap)
 
     @rule(
-        name=st.sampled_from(["a@1", "a@1", "b@1"]),
+        name=st.sampled_from(["a@1", "a@1", "b@1", "c@1"]),
         to=st.sampled_from(["", "", "t", "u"]),
         part=st.sampled_from(["", "", "n", "s"]),
         key=st.sampled_from("xyz"),
@@ -143,12 +190,21 @@ class AgainstFractions(RuleBasedStateMachine):
         }  # fmt: skip
 
     def left(self, dataset, to, part, what="charge"):
-        per, lefts = (ONE if what == "charge" else DELTA), []
-        for holder in self.holders[dataset, to][1]:
-            cap = self.holders[dataset, holder][0] if what == "charge" else Fraction(1, 2)
-            for one in [part] if part else self.parts[dataset] or [""]:
-                spent = self.counted(dataset, holder, one, what)
-                lefts.append(Fraction(math.floor(cap * per), per) - spent)
+        own = [part] if part else self.parts[dataset] or [""]
+        lefts = [
+            self.cap(dataset, holder, what) - self.spent(dataset, holder, one, what)
+            for holder in self.holders[dataset, to][1]
+            for one in own
+        ]
+        if population := self.population.get(dataset):
+            # A part with less than the largest total has this much before it counts.
+            room = self.largest(dataset, what) - max(
+                self.counted(dataset, "", one, what) for one in own
+            )
+            lefts += [
+                self.cap(population, "", what) - self.spent(population, "", one, what) + room
+                for one in self.parts[population] or [""]
+            ]
         return min(lefts)
 
     @rule(pick=tries, what=st.sampled_from(["begin", "begin", "void"]))
@@ -183,11 +239,12 @@ class AgainstFractions(RuleBasedStateMachine):
         for (dataset, holder), (cap, _) in self.holders.items():
             account = self.ledger.account(dataset, holder)
             parts = self.parts[dataset] or ("",)
-            spent = max(self.counted(dataset, holder, part) for part in parts)
+            spent = max(self.spent(dataset, holder, part) for part in parts)
             assert account.spent == spent <= cap
             assert account.spent_delta == max(
-                self.counted(dataset, holder, part, "delta") for part in parts
+                self.spent(dataset, holder, part, "delta") for part in parts
             )
+            assert account.population == self.population.get(dataset, "")
             assert account.left == self.left(dataset, holder, "") >= 0
             assert account.left_delta == self.left(dataset, holder, "", "delta") >= 0
         for dataset in self.parts:

@@ -151,7 +151,7 @@ FIELDS = {
         "delta",
     ],
     "begin": ["entry"], "finish": ["entry", "published", "files", "digest", "when"],
-    "void": ["entry"],
+    "void": ["entry"], "edition": ["dataset", "subject"],
 }  # fmt: skip
 
 
@@ -163,6 +163,8 @@ def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_
         ledger.allocate(NAME, "team", cap="1/2")
         ledger.finish(reading(ledger, "1/10", "k", account="team"), FILES)
         ledger.void(reserve(ledger, "1/10"))
+        ledger.create("all@1", cap=1, **UNIT)
+        ledger.join(NAME, "all@1")
     content = path.read_bytes()
     for value in STRANGE:
         path.write_bytes(content)

@@ -199,6 +199,7 @@ BLOCKING = [
     "INSERT INTO rights.event DEFAULT VALUES",
     "INSERT INTO rights.entry DEFAULT VALUES",
     "INSERT INTO rights.publication DEFAULT VALUES",
+    "INSERT INTO rights.note DEFAULT VALUES",
     "INSERT INTO rights.piece DEFAULT VALUES",
     f"INSERT INTO rights.publication VALUES ('{NAME}', 'k', 1, 'x')",
     "INSERT INTO rights.publication SELECT dataset, key, id, 'x' FROM rights.entry",
@@ -555,7 +556,7 @@ def test_a_transaction_that_a_writer_leaves_open_delays_and_blocks_nothing(write
     owner, url, plain = writer
     for statement, waits in (
         ("LOCK TABLE rights.turn IN EXCLUSIVE MODE", True),
-        ("SELECT rights.writing(3, 1000)", True),
+        ("SELECT rights.writing(4, 1000)", True),
         ("SELECT pg_advisory_xact_lock(hashtextextended('neyman rights', 0))", False),
     ):
         with session(plain) as connection, Ledger(owner, wait=0.3) as ledger:
@@ -587,7 +588,7 @@ def test_who_may_only_read_cannot_keep_a_writer_waiting(writer: Writer, postgres
             for statement in (
                 "DO 'BEGIN LOCK TABLE rights.turn IN ROW SHARE MODE; END'",
                 "SELECT * FROM rights.entry FOR KEY SHARE",
-                "SELECT rights.writing(3, 1000)",
+                "SELECT rights.writing(4, 1000)",
             ):
                 with (
                     session(postgres.url(user="auditor")) as other,

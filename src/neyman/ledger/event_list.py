@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from neyman.ledger.chain import NOTES
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
 
@@ -14,6 +15,7 @@ _TEXTS = {
     "account": ("dataset", "currency"),
     "allocation": ("of", "dataset", "to"),
     "reserve": ("dataset", "to", "part"),
+    **dict.fromkeys(NOTES, ("dataset", "subject")),
     "finish": ("digest",),
 }
 _AMOUNTS = {"account": ("cap",), "allocation": ("cap",), "reserve": ("charge",)}

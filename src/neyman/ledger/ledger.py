@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
-from neyman.ledger.accounts import account_of, admit, registered, situation
+from neyman.ledger.accounts import account_of, admit, join, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
 from neyman.ledger.database import VERSION, Reservation, Store, Transaction
@@ -139,6 +139,7 @@ class Ledger:
         delta_cap: object = 0,
         parts: tuple[str, ...] | list[str] = (),
         totals: str = "",
+        population: str = "",
     ) -> Account:
         """Register a dataset version. Create the ledger if it does not exist.
 
@@ -160,6 +161,7 @@ class Ledger:
                 the same part.
             totals: `Plan.totals_hash` of a dataset with exact public totals, or "". Each later plan
                 must declare these totals.
+            population: the registered dataset on whose cap it draws, too (see `join`), or "".
 
         Raises:
             LedgerError: the dataset is registered with other terms. The message says how to go on.
@@ -177,6 +179,30 @@ class Ledger:
                 same_terms(dataset, _terms(existing[0][0], terms), terms, unused=unused)
             else:
                 write.account(terms)
+            if population:
+                join(write, dataset, population)
+            return account_of(write.db, dataset)
+
+    def join(self, dataset: str, population: str) -> Account:
+        """Make a dataset an edition of a population, with all that it has spent.
+
+        A population is the people of several editions, such as years. Each charge to an edition is
+        also charged to the population, by as much as it raises the largest total of a part of the
+        edition. So the population has spent its own charges and, over editions, the sum of these
+        largest totals [LE-5]. The same call again changes nothing. An edition stays one.
+
+        Args:
+            dataset: a registered "name@version".
+            population: a registered dataset that is no edition, with the same unit, relation, and
+                currency.
+
+        Raises:
+            LedgerError: one of them is not registered, or they do not go together.
+            BudgetRefused: the dataset has spent more than is left of the population's cap.
+        """
+        names(dataset=dataset, population=population)
+        with self._write_transaction() as write:
+            join(write, dataset, population)
             return account_of(write.db, dataset)
 
     def allocate(

@@ -35,6 +35,7 @@ _FIELDS = {
     " previous salt to units when",
     "begin": "entry kind number previous salt when",
     "void": "entry kind number previous salt when why",
+    "edition": "dataset kind number previous salt subject when",
     "finish": "digest entry files kind number previous published salt when",
 }
 """Each kind of event has these fields, in the order of its line."""
@@ -230,8 +231,10 @@ BEGIN
             AND CASE WHEN known.entry <> one THEN stored.paths IS NULL
                 ELSE stored.complete AND stored.paths = ARRAY(SELECT path COLLATE "C"
                     FROM jsonb_object_keys(told -> 'files') AS path ORDER BY 1) END, false);
-    ELSE
+    WHEN 'ledger', 'location' THEN
         RETURN true;
+    ELSE
+        RETURN EXISTS (SELECT 1 FROM @.note WHERE event = last);
     END CASE;
 END"""
 
