@@ -45,6 +45,9 @@ def story(ledger: Ledger) -> Ledger:
 def joined(ledger: Ledger) -> Ledger:
     ledger.create("all@1", cap=1, delta_cap="1/1000", **UNIT)
     ledger.join(NAME, "all@1")
+    new = ledger.begin(reserve(ledger, 0, "new", dataset="all@1").id)
+    ledger.finish(new.id, {"x": b"{}"}, corrects=1, why="a slip")
+    ledger.withdraw(new.id, "another slip")
     return ledger
 
 

@@ -39,6 +39,7 @@ class AgainstFractions(RuleBasedStateMachine):
         self.holders: dict[tuple[str, str], tuple[Fraction, tuple[str, ...]]] = {}
         self.entries: dict[int, dict] = {}
         self.published: dict[tuple[str, str], tuple[int, dict]] = {}
+        self.sequel: dict[int, int | None] = {}
         self.checkpoints: list = []
 
     def counted(self, dataset: str, holder: str, part: str, what: str = "charge") -> Fraction:
@@ -220,15 +221,35 @@ class AgainstFractions(RuleBasedStateMachine):
             with pytest.raises(LedgerError, match=f"entry {number} of"):
                 getattr(self.ledger, what)(number)
 
-    @rule(pick=tries, content=st.binary())
-    def finish(self, pick, content):
+    def standing(self) -> list[int]:
+        published = [number for number, _ in self.published.values()]
+        return [number for number in published if number not in self.sequel]
+
+    @rule(pick=tries, content=st.binary(), old=st.integers(0, 3))
+    def finish(self, pick, content, old):
         reading = [n for n, e in self.entries.items() if e["state"] == "reading"]
         for number in reading[: pick % 3]:
             entry = self.entries[number]
             where = (entry["dataset"], entry["key"])
+            corrects = old if old in self.standing() and where not in self.published else None
             published = self.published.setdefault(where, (number, {"a": content}))
-            assert self.ledger.finish(number, {"a": content}).id == published[0]
+            finished = self.ledger.finish(number, {"a": content}, corrects=corrects, why="a slip")
+            assert finished.id == published[0]
             entry["state"] = "released"
+            if corrects is not None:
+                self.sequel[corrects] = number
+
+    @rule(number=st.integers(1, 6), corrects=st.booleans())
+    def withdraw(self, number, corrects):
+        call = self.ledger.correctable if corrects else lambda n: self.ledger.withdraw(n, "a slip")
+        if number in self.standing():
+            assert call(number).id == number
+            if not corrects:
+                self.sequel[number] = None
+        else:
+            refused = "there is no entry|is not published|is corrected already|is withdrawn"
+            with pytest.raises(LedgerError, match=refused):
+                call(number)
 
     @rule()
     def keep(self):
@@ -255,6 +276,12 @@ class AgainstFractions(RuleBasedStateMachine):
             }
             own = {n: e for n, e in self.entries.items() if e["dataset"] == dataset}
             assert by_key == own
+            for number, entry in own.items():
+                newest, chain = number, []
+                while newest in self.sequel:
+                    newest = self.sequel[newest]
+                    chain.append(newest)
+                assert [one.entry for one in self.ledger.sequels(number)] == chain, entry
             for key in "xyz":
                 answer = self.ledger.published(dataset, key)
                 expected = self.published.get((dataset, key))

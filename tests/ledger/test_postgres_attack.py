@@ -339,12 +339,15 @@ def test_what_the_database_accepts_verifies(writer: Writer):
     with Ledger(url) as ledger:
         reserved = reserve(ledger, 0).id
         began = reading(ledger, 0).id
+        old, new = (ledger.finish(reading(ledger, 0), {"a": b""}).id for _ in range(2))
     accepted = 0
     with session(plain) as connection:
         for kind, sound in (
             ("reserve", reservation(0)),
             ("begin", {"entry": reserved}),
             ("void", {"entry": reserved, "why": "x"}),
+            ("withdraw", {"dataset": NAME, "subject": str(old), "why": "x"}),
+            ("correct", {"dataset": NAME, "subject": str(old), "why": "x", "entry": new}),
             ("finish", finish(began)),
         ):
             answer = dict(sound)
@@ -366,6 +369,9 @@ def test_what_the_database_accepts_verifies(writer: Writer):
                         answer["entry"] = reserved
                     elif kind == "finish":
                         answer |= finish(reading(book, 0).id)
+                    elif kind in ("withdraw", "correct"):
+                        fresh = book.finish(reading(book, 0), {"a": b""})
+                        answer["subject"] = str(fresh.id)
     assert accepted > 20
     stands(owner, url, 0)
 
@@ -414,6 +420,9 @@ def attempt_with(
         state, ended = ("reading", None) if kind == "begin" else ("void", number + 1)
         query = "UPDATE rights.entry SET state = %s, ended = %s WHERE id = %s"
         run(connection, query, state, ended, odd["entry"])
+    elif kind in ("withdraw", "correct"):
+        query = "INSERT INTO rights.note VALUES (%s, %s, %s, %s)"
+        run(connection, query, number + 1, kind, odd["dataset"], odd["subject"])
     else:
         entry = odd["entry"]
         for path in odd["files"]:

@@ -210,6 +210,24 @@ def ledger_void(
     return Answer(voided.to_dict(), [repr(voided)])
 
 
+@command("ledger withdraw", "ledger.db 7 --why 'a wrong file was read'")
+def ledger_withdraw(ledger: str, entry: int, *, why: str, checkpoint: Path | None = None) -> Answer:
+    """Record that a published release was taken back.
+
+    Its charge stands, because what was published stays known.
+
+    Args:
+        ledger: The ledger: a path, or postgresql://...
+        entry: Number of a released entry.
+        why: Reason, which the hash chain records.
+        checkpoint: Checkpoint file. A ledger that is behind it is refused.
+    """
+    with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
+        withdrawn = book.withdraw(entry, why)
+    line = f"Entry {entry} of {withdrawn.dataset} is withdrawn. Its charge stands."
+    return Answer(withdrawn.to_dict(), [line])
+
+
 @command("ledger confirm-location", "ledger.db --checkpoint saved.txt")
 def ledger_confirm_location(
     ledger: str, *, why: str = "moved by the operator", checkpoint: Path | None = None

@@ -125,6 +125,8 @@ def _about(event: Mapping[str, Any]) -> str:
             return f"published {event['digest'][:12]}{as_entry}"
         case "edition":
             return f"{event['dataset']}, of {event['subject']}"
+        case "correct" | "withdraw":
+            return f"entry {event['subject']}: {event['why']}"
         case _:
             return str(event.get("why", ""))
 

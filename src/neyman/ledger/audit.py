@@ -240,6 +240,25 @@ class _Replay:
         self.population[dataset] = population
         self._add((population, "", ""), *self._largest(dataset))
 
+    def _correct(self, event: Mapping[str, Any]) -> None:
+        self._withdraw(event)
+        number = typed_field(event, "entry", int)
+        if number not in self.published.values() or str(number) == event["subject"]:
+            raise Damage(f"corrects by entry {number}, which is not another published one")
+
+    def _withdraw(self, event: Mapping[str, Any]) -> None:
+        dataset, subject, _ = (
+            typed_field(event, name, str) for name in ("dataset", "subject", "why")
+        )
+        published = {(d, str(number)) for (d, _), number in self.published.items()}
+        if (dataset, subject) not in published:
+            raise Damage(f"is about entry {subject} of {dataset}, which is not published")
+        if any(
+            note[1:] in (("correct", dataset, subject), ("withdraw", dataset, subject))
+            for note in self.notes
+        ):
+            raise Damage(f"is about entry {subject}, which is corrected or withdrawn already")
+
     def _largest(self, dataset: str) -> list[int]:
         """Return the largest charge, delta, and number of entries of a part of an account."""
         own = [self.purses[key] for key in self._keys(dataset, "", "")]

@@ -15,8 +15,9 @@ The tables, which `TABLES` makes:
 - ``above``: each holder's ancestors, including the holder itself and ''.
 - ``entry``: a charge. ``event`` is the number of the line that reserved it. ``ended`` is the number
   of the line that finished or voided it.
-- ``note``: what was said about a dataset after its registration. A note of kind ``edition`` has the
-  population as its ``subject``.
+- ``note``: what was said about a dataset after its registration. The ``subject`` of a note is the
+  population (kind ``edition``), or the published entry that was replaced (``correct``) or taken
+  back (``withdraw``).
 - ``publication``: the entry whose files count for a key, and the attempt that stored them.
 - ``piece``: a file's contents, at most 1 MiB each. ``zipped`` is 1 if zlib made the piece smaller.
   Until an entry is released, an empty piece may count its steps (see `Ledger.count_steps`).
@@ -113,19 +114,36 @@ TABLES = (
 """The types are SQLite's. In PostgreSQL, INTEGER is BIGINT and BLOB is BYTEA."""
 
 
-NOTE_RULE = """CASE NEW.kind
+_STANDS = """(EXISTS (SELECT 1 FROM @.publication
+            WHERE dataset = NEW.dataset AND CAST(entry AS TEXT) = NEW.subject)
+        AND NOT EXISTS (SELECT 1 FROM @.note WHERE dataset = NEW.dataset
+            AND kind IN ('correct', 'withdraw') AND subject = NEW.subject))"""
+_NOTE_RULE = """CASE NEW.kind
     WHEN 'edition' THEN NOT EXISTS (SELECT 1 FROM @.note WHERE kind = 'edition'
             AND (dataset IN (NEW.dataset, NEW.subject) OR subject = NEW.dataset))
         AND EXISTS (SELECT 1 FROM @.account e JOIN @.account p
                 ON p.protects = e.protects AND p.neighboring = e.neighboring
                 AND p.currency = e.currency AND p.dataset <> e.dataset
             WHERE e.dataset = NEW.dataset AND p.dataset = NEW.subject)
+    WHEN 'correct' THEN {0} AND EXISTS (SELECT 1 FROM @.entry e JOIN @.publication p
+            ON p.entry = e.id WHERE e.id = {1} AND e.state = 'released'
+            AND CAST(e.id AS TEXT) <> NEW.subject)
+    WHEN 'withdraw' THEN {0}
     END"""
-"""The SQL condition for a new note, in both dialects. ``@`` stands for the schema.
 
-An edition has one population, which has the edition's unit, relation, and currency. A population is
-no edition.
-"""
+
+def note_rule(entry: str) -> str:
+    """Return the SQL condition for a new note, in both dialects. ``@`` stands for the schema.
+
+    An edition has one population, which has the edition's unit, relation, and currency. A
+    population is no edition. A published entry is corrected or withdrawn once. The correction is
+    another published entry.
+
+    Args:
+        entry: SQL for the field ``entry`` of the last event.
+    """
+    return _NOTE_RULE.format(_STANDS, entry)
+
 
 _POPULATION = """WHERE holder = '' AND dataset = (SELECT subject FROM @.note
     WHERE dataset = NEW.dataset AND kind = 'edition')"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from neyman.ledger.chain import NOTES
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
 
@@ -15,7 +14,9 @@ _TEXTS = {
     "account": ("dataset", "currency"),
     "allocation": ("of", "dataset", "to"),
     "reserve": ("dataset", "to", "part"),
-    **dict.fromkeys(NOTES, ("dataset", "subject")),
+    "edition": ("dataset", "subject"),
+    "correct": ("subject", "why"),
+    "withdraw": ("subject", "why"),
     "finish": ("digest",),
 }
 _AMOUNTS = {"account": ("cap",), "allocation": ("cap",), "reserve": ("charge",)}

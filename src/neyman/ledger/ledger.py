@@ -18,11 +18,19 @@ from neyman.ledger.accounts import account_of, admit, join, registered, situatio
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
 from neyman.ledger.database import VERSION, Reservation, Store, Transaction
-from neyman.ledger.entries import entries_of, entry_of, hashes_of, meant, publisher_of
+from neyman.ledger.entries import (
+    entries_of,
+    entry_of,
+    hashes_of,
+    meant,
+    publisher_of,
+    refuse_sequel,
+    sequels_of,
+)
 from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.ledger.publication import count_steps, publish, steps_of
 from neyman.ledger.published_files import StoredFiles
-from neyman.ledger.records import Account, Entry, LedgerError
+from neyman.ledger.records import Account, Entry, LedgerError, Sequel
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
 from neyman.ledger.sqlite.store import SQLiteFile
 from neyman.ledger.units import DELTA, MOST, UNIT
@@ -470,13 +478,22 @@ class Ledger:
             write.void(entry.id, text("why", why))
             return entry_of(write.db, entry.id)
 
-    def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
+    def finish(
+        self,
+        entry: Entry | int,
+        files: Mapping[str, bytes | Path],
+        *,
+        corrects: int | None = None,
+        why: str = "",
+    ) -> Entry:
         """Store a release's files, and then mark its entry as released in one transaction.
 
         Args:
             entry: a reading entry, or its number (see `begin`).
             files: at least one file: contents, or paths of files that have them, by path inside the
                 release's folder (with ``/``). They are stored in pieces of 1 MiB.
+            corrects: the number of the published entry that this one replaces, or None.
+            why: the reason of the correction, which the chain records.
 
         Returns:
             The entry whose files are published. If another entry of the key finished first, it is
@@ -485,7 +502,52 @@ class Ledger:
         Raises:
             LedgerError: the entry does not exist, or is not reading.
         """
-        return publish(self._write_transaction, _entry_or_number(entry), files)
+        if corrects is not None:
+            corrects, why = check.integer("corrects", corrects, 1), text("why", why)
+        asked = _entry_or_number(entry)
+        return publish(self._write_transaction, asked, files, corrects, why)
+
+    def withdraw(self, entry: Entry | int, why: str) -> Entry:
+        """Record that a published release was taken back. Its charge stands.
+
+        Args:
+            entry: a released entry, or its number.
+            why: the reason, which the chain records.
+
+        Raises:
+            LedgerError: the entry is not published, or is corrected or withdrawn already.
+        """
+        asked, why = _entry_or_number(entry), text("why", why)
+        with self._write_transaction() as write:
+            entry = meant(write.db, asked)
+            refuse_sequel(write.db, entry)
+            write.note("withdraw", entry.dataset, str(entry.id), why=why)
+            return entry
+
+    def sequels(self, entry: Entry | int) -> tuple[Sequel, ...]:
+        """Return what happened to a published release, and to each release that replaced it.
+
+        Args:
+            entry: a released entry, or its number.
+
+        Returns:
+            () if the release stands. If the last `Sequel` has no entry, nothing stands.
+        """
+        asked = _entry_or_number(entry)
+        with self._reading(self._checkpoint_path) as db:
+            return sequels_of(db, meant(db, asked))
+
+    def correctable(self, entry: Entry | int) -> Entry:
+        """Return a published entry that a correction may replace.
+
+        Raises:
+            LedgerError: the entry is not published, or is corrected or withdrawn already.
+        """
+        asked = _entry_or_number(entry)
+        with self._reading(self._checkpoint_path) as db:
+            entry = meant(db, asked)
+            refuse_sequel(db, entry)
+            return entry
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
         """Return the released entry of a key with its files, so a retry gets the same bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain, plain_decimal
@@ -176,6 +176,20 @@ class Account:
             f" {many(self.entries, 'entry')};"
             f" {describe_unit(self.protects, self.relation, self.rows)}{parts}{edition}>"
         )
+
+
+class Sequel(NamedTuple):
+    """Record what happened to a published release.
+
+    Args:
+        entry: the entry that replaces it, or None if it was taken back.
+        why: the reason given.
+        when: the time by the writer's clock, UTC, ISO 8601.
+    """
+
+    entry: int | None
+    why: str
+    when: str
 
 
 State = Literal["reserved", "reading", "released", "void"]

@@ -35,6 +35,8 @@ _FIELDS = {
     " previous salt to units when",
     "begin": "entry kind number previous salt when",
     "void": "entry kind number previous salt when why",
+    "correct": "dataset entry kind number previous salt subject when why",
+    "withdraw": "dataset kind number previous salt subject when why",
     "edition": "dataset kind number previous salt subject when",
     "finish": "digest entry files kind number previous published salt when",
 }
@@ -149,6 +151,8 @@ BEGIN
         RETURN {_STATE} = 'reserved';
     ELSIF kind = 'void' THEN
         RETURN {_STATE} = 'reserved' AND {_line_rule("why")};
+    ELSIF kind IN ('correct', 'withdraw') THEN
+        RETURN {_line_rule("why")};
     ELSIF kind = 'finish' THEN
         SELECT array_agg(path ORDER BY place) INTO paths
             FROM json_object_keys(files::json) WITH ORDINALITY AS file (path, place);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from neyman.ledger.database import JOIN, NOTE_RULE, TABLES, VERSION, population_moves
+from neyman.ledger.database import JOIN, TABLES, VERSION, note_rule, population_moves
 from neyman.ledger.postgres.event_rules import EVENT_RULES, LAST_EVENT
 from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE_BYTES
@@ -126,7 +126,7 @@ _RULES = [
         "BEFORE INSERT ON note",
         f"""EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE last = NEW.event AND kind = NEW.kind
             AND told ->> 'dataset' = NEW.dataset AND told ->> 'subject' = NEW.subject)
-        AND {NOTE_RULE}""",
+        AND {note_rule(f"(SELECT (told ->> 'entry')::bigint FROM {LAST_EVENT})")}""",
         "a note is what the last event says, and possible",
     ),
     # Only the owner may change a purse, so only the owner can make a dataset an edition.

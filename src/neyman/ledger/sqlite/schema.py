@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neyman.ledger.chain import KINDS, START
-from neyman.ledger.database import JOIN, NOTE_RULE, TABLES, population_moves
+from neyman.ledger.database import JOIN, TABLES, note_rule, population_moves
 
 _KEYED_BY_TEXT = ("account", "purse", "above", "publication")
 
@@ -153,7 +153,7 @@ CREATE TRIGGER note_new BEFORE INSERT ON note
 WHEN (EXISTS (SELECT 1 FROM {_LAST} WHERE number = NEW.event AND {_field("kind")} = NEW.kind
         AND {_field("dataset")} = NEW.dataset AND {_field("subject")} = NEW.subject)
     AND NOT EXISTS (SELECT 1 FROM note WHERE event = NEW.event)
-    AND {_shared(NOTE_RULE)}) IS NOT TRUE
+    AND {_shared(note_rule(f"(SELECT {_field('entry')} FROM {_LAST})"))}) IS NOT TRUE
 BEGIN SELECT RAISE(ABORT, 'a note is what the last event says, and possible'); END;
 CREATE TRIGGER note_edition AFTER INSERT ON note WHEN NEW.kind = 'edition'
 BEGIN {_shared(JOIN)} END;

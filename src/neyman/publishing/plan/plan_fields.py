@@ -732,6 +732,23 @@ class ConsistencyPart(Strict):
     method: ConsistencyMethod = Field(description="'least-squares', 'nonnegative' or 'integer'")
 
 
+class CorrectsPart(Strict):
+    """Name the published release that a plan's release replaces."""
+
+    entry: int = Field(ge=1, description="the ledger's entry of the release to replace")
+    receipt: str = Field(pattern="^[0-9a-f]{64}$", description="the SHA-256 of its receipt.json")
+    why: Line = Field(description="what was wrong")
+    copied: Names = Field(
+        (),
+        description="the queries whose tables are copied from it: without reading the data, and "
+        "without a charge",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section as in a canonical plan."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
 class SourcePart(Strict):
     """Describe the form of a CSV file, and how texts write numbers and dates.
 
@@ -841,6 +858,9 @@ class PlanDocument(Strict):
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
+    corrects: CorrectsPart | None = Field(
+        None, description="a [corrects] section: the release that this one replaces"
+    )
     totals: Several[TotalsPart] = Field(
         (), description="a [[totals]] section for each table of exact public totals"
     )
@@ -862,6 +882,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "hierarchy": HierarchyPart,
     "budget": BudgetPart,
     "consistency": ConsistencyPart,
+    "corrects": CorrectsPart,
     "totals": TotalsPart,
     "query": QueryPart,
 }

@@ -23,7 +23,13 @@ from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.disjoint import Sets, largest_sets
 from neyman.publishing.plan.hierarchy import Hierarchy, is_above, parts_of, places_of
 from neyman.publishing.plan.measurement import Cases, Entry, rate_of
-from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart, UnitPart, suggest
+from neyman.publishing.plan.plan_fields import (
+    PLAIN_SOURCE,
+    CorrectsPart,
+    SourcePart,
+    UnitPart,
+    suggest,
+)
 from neyman.publishing.plan.query import ConsistencyMethod, NoiseKind, Query, measures_of, range_of
 from neyman.publishing.plan.shifts import Shifts, shifts
 from neyman.publishing.plan.tables import PrivateTable, read_by_queries
@@ -50,6 +56,7 @@ class PlanModel:
     noise: NoiseKind = "discrete-gaussian"
     tables: tuple[PrivateTable, ...] = ()
     publisher: str | None = None
+    corrects: CorrectsPart | None = None
     disjoint: bool = False
     totals: tuple[Total, ...] = ()
     unspent: Fraction = Fraction(0)
