@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.charged_call import Payer, opened
+from neyman.publishing.release.correction import Replaced, correcting
 from neyman.publishing.release.folder import Release, check_folder, resolved
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.run import (
@@ -42,6 +44,9 @@ def run(
     charge_again: bool = False,
     sign: str | Path | None = None,
     wait: float = WAIT_SECONDS,
+    corrects: Release | str | Path | None = None,
+    why: str = "",
+    copied: Sequence[str] = (),
     pages: Pages | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -75,6 +80,11 @@ def run(
             receipt, and ``receipt.json.sshsig`` for ``ssh-keygen -Y verify``.
         wait: largest number of seconds to wait while another process runs the same plan on the same
             ledger. This run then copies the other's files.
+        corrects: the release that this one replaces, or its folder. The ledger records it.
+        why: what was wrong, for the reports of both.
+        copied: names of queries whose tables were right, and are copied from the old release. They
+            cost nothing. All other tables get new noise. A run that copies every table needs no
+            data.
         pages: the pages to publish beside the tables, each computed from the release:
             ``{"report.html": page}`` if not given.
         progress: function of a stage's name and the part done, in [0, 1]. By default, a notebook
@@ -118,6 +128,10 @@ def run(
     tell = progress or notebook.progress_line()
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    if corrects is not None:
+        plan = correcting(plan, corrects, why, copied)
+    elif why or copied:
+        raise ValueError("corrects is missing: why and copied are about the release to replace")
     check_key_files(plan, data)
     book = opened(ledger)
     out = resolved(out)
@@ -131,17 +145,23 @@ def run(
     # come last, because a stream is asked for its schema once.
     source = None if data is None else Source.of(plan, data, engine, memory, master)
     tell("waiting for other runs of this plan", 0.01)
-    with book.turn(f"{plan.dataset} {plan.hash}", wait):
+    old = plan.corrects
+    with book.turn(f"{plan.dataset} {plan.hash}" if old is None else f"{old.entry}", wait):
         # The process before has published by now, or has left an unfinished entry.
         published = book.published(plan.dataset, plan.hash)
         if published is None:
-            if source is None:
+            replaced = Replaced.of(plan, book)
+            all_copied = old is not None and {one.name for one in plan.queries} <= {*old.copied}
+            source = None if all_copied else source
+            if source is None and not all_copied:
                 raise DataError(
                     "data is missing, and this plan is not published yet: give its private table"
                 )
             check_folder(out, None)
             files = {"report.html": page} if pages is None else pages
-            first = FirstRun(plan, source, payer, sign, files, again=charge_again)
+            first = FirstRun(
+                plan, source, payer, sign, files, again=charge_again, replaced=replaced
+            )
             return first.make(out, tell)
         if source is not None:
             _check_meant(source, plan)

@@ -43,6 +43,26 @@ def spend(charge: object, key: str, mechanisms: object = (), **more: Any) -> int
         ).id
 
 
+def test_a_dataset_joins_a_population_with_what_it_has_spent(place: Path):
+    for words in ("all@1 --cap 1", "people@1 --cap 1", "next@1 --cap 1 --population all@1"):
+        ledger_json("create", "ledger.db", *words.split())
+    spend("3/4", "a")
+    edition, population = ledger_json("join", "ledger.db", "people@1", "all@1")["accounts"]
+    assert (edition["population"], edition["left"]) == ("all@1", "1/4")
+    assert (population["spent"], population["editions"]) == ("3/4", ["next@1", "people@1"])
+    for name, left in (("next@1", "0.25"), ("people@1", "0.25")):
+        assert f"spent {'0.75' if name == 'people@1' else 0} of 1, left {left}" in neyman(
+            "show", "ledger.db", name
+        )
+    assert "people@1, of all@1" in neyman("history", "ledger.db")
+    for words, refused in (
+        ("all@1 next@1", "next@1 is an edition itself: name all@1"),
+        ("people@1 next@1", "people@1 is an edition of all@1 and stays one"),
+        ("people@1 none@1", "none@1 is not registered"),
+    ):
+        assert refused in ledger_json("join", "ledger.db", *words.split(), code=2)["error"]
+
+
 def test_accounts_are_made_and_shown_in_exact_fractions(place: Path):
     create = "create ledger.db people@1 --cap 1/3 --delta-cap 1e-6 --part north --part south"
     product = ledger_json(*create.split())

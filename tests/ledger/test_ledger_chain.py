@@ -42,6 +42,15 @@ def story(ledger: Ledger) -> Ledger:
     return ledger
 
 
+def joined(ledger: Ledger) -> Ledger:
+    ledger.create("all@1", cap=1, delta_cap="1/1000", **UNIT)
+    ledger.join(NAME, "all@1")
+    new = ledger.begin(reserve(ledger, 0, "new", dataset="all@1").id)
+    ledger.finish(new.id, {"x": b"{}"}, corrects=1, why="a slip")
+    ledger.withdraw(new.id, "another slip")
+    return ledger
+
+
 @pytest.fixture
 def ledger(place: str) -> Ledger:
     return story(Ledger(place))
@@ -95,11 +104,12 @@ def auditor(ledger: Ledger, folder: Path, change=lambda lines: lines):
 
 
 def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp_path):
-    done = auditor(ledger, tmp_path)
+    done = auditor(joined(ledger), tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "census@1  spent 359/1190 of 1/2", "census@1 team spent 27/170 of 3/10",
-        "census@1 alice spent 1/17 of 1/5", "b@1  spent 0 of 3", str(ledger.checkpoint()),
+        "census@1 alice spent 1/17 of 1/5", "b@1  spent 0 of 3",
+        "all@1  spent 359/1190 of 1", str(ledger.checkpoint()),
     ]  # fmt: skip
 
 
@@ -235,13 +245,13 @@ def clothe(connection: apsw.Connection, triggers: list[str]) -> None:
     connection.close()
 
 
-TABLES = ("event", "account", "purse", "above", "entry", "publication", "piece", "location")
+TABLES = ("event", "account", "purse", "above", "entry", "note", "publication", "piece", "location")
 
 
 @pytest.fixture(scope="module")
 def ledger_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "ledger.db"
-    story(Ledger(path)).close()
+    joined(story(Ledger(path))).close()
     return path.rename(path.with_name("whole.db"))  # so that its copies may be confirmed
 
 

@@ -266,6 +266,7 @@ def one_request(path: str, go_on: str = "") -> object:
     """Reserve and finish once, writing what was granted to standard error as it happens."""
     ledger = Ledger(path)
     try:
+        ledger.join(NAME, "all@1")
         entry = reserve(ledger, 1, "k")
         os.write(2, b"RESERVED\n")
         ledger.begin(entry.id)
@@ -280,6 +281,7 @@ def one_request(path: str, go_on: str = "") -> object:
 def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], Ledger]:
     ledger = Ledger(tempfile.mkdtemp(dir=folder) + "/ledger.db")
     ledger.create(NAME, cap=10, **UNIT)
+    ledger.create("all@1", cap=10, **UNIT)
     ledger.close()
     call = fault.partition(":")[0]
     tracer = ("strace", "-qq", "-f", "-e", f"trace={call}", "-e", f"inject={fault}")
@@ -309,7 +311,7 @@ def test_killed_at_each_system_call(tmp_path: Path, call: str, attempts):
             assert published == (entries[0], files("k"))
         else:
             assert published is None
-        assert ledger.account(NAME).spent == len(entries)
+        assert ledger.account(NAME).spent == len(entries) == ledger.account("all@1").spent
         if done.returncode == 0:
             break
     # Names are removed as the last connection closes, after all that is done.
@@ -341,7 +343,8 @@ def full(path: str) -> object:
 
 def test_a_full_disk_finishes_nothing(tmp_path: Path):
     ledger = Ledger(tmp_path / "ledger.db")
-    ledger.create(NAME, cap=10, **UNIT)
+    for name in (NAME, "all@1"):
+        ledger.create(name, cap=10, **UNIT)
     ledger.close()
     assert "could not be written" in str(answer(__file__, "full", ledger._store.where))
     (entry,) = ledger.entries(NAME)

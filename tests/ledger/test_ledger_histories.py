@@ -35,9 +35,11 @@ class AgainstFractions(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger(url)
         self.parts: dict[str, tuple[str, ...]] = {}
+        self.population: dict[str, str] = {}
         self.holders: dict[tuple[str, str], tuple[Fraction, tuple[str, ...]]] = {}
         self.entries: dict[int, dict] = {}
         self.published: dict[tuple[str, str], tuple[int, dict]] = {}
+        self.sequel: dict[int, int | None] = {}
         self.checkpoints: list = []
 
     def counted(self, dataset: str, holder: str, part: str, what: str = "charge") -> Fraction:
@@ -55,12 +57,27 @@ class AgainstFractions(RuleBasedStateMachine):
             Fraction(0),
         )
 
+    def largest(self, dataset: str, what: str) -> Fraction:
+        """The largest total of a part."""
+        return max(self.counted(dataset, "", part, what) for part in self.parts[dataset] or [""])
+
+    def spent(self, dataset: str, holder: str, part: str, what: str = "charge") -> Fraction:
+        """With the largest total of each edition, if the account is a population's."""
+        editions = [] if holder else [e for e, p in self.population.items() if p == dataset]
+        own = self.counted(dataset, holder, part, what)
+        return own + sum(self.largest(edition, what) for edition in editions)
+
+    def cap(self, dataset: str, holder: str, what: str) -> Fraction:
+        per = ONE if what == "charge" else DELTA
+        cap = self.holders[dataset, holder][0] if what == "charge" else Fraction(1, 2)
+        return Fraction(math.floor(cap * per), per)
+
     @initialize(parts=st.sampled_from([(), ("n", "s")]), cap=st.fractions(1, 3, max_denominator=9))
     def first(self, parts, cap):
         self.create("a@1", cap, parts)
 
     @rule(
-        name=st.sampled_from(["a@1", "b@1"]),
+        name=st.sampled_from(["a@1", "b@1", "c@1"]),
         cap=st.fractions(1, 3, max_denominator=9),
         parts=st.sampled_from([(), ("n", "s")]),
     )
@@ -75,6 +92,37 @@ class AgainstFractions(RuleBasedStateMachine):
             call()
             self.parts[name] = parts
             self.holders[name, ""] = (cap, ("",))
+
+    @rule(
+        edition=st.sampled_from(["a@1", "b@1", "c@1"]),
+        population=st.sampled_from(["b@1", "c@1", "c@1"]),
+    )
+    def join(self, edition, population):
+        def call():
+            return self.ledger.join(edition, population)
+
+        known = self.population
+        if known.get(edition) == population:
+            call()
+            return
+        if (
+            {edition, population} - self.parts.keys()
+            or edition == population
+            or edition in {*known, *known.values()}
+            or population in known
+        ):
+            with pytest.raises(LedgerError, match=r"not registered|is an edition|has editions"):
+                call()
+            return
+        if any(
+            self.largest(edition, what) > self.left(population, "", "", what)
+            for what in ("charge", "delta")
+        ):
+            with pytest.raises(BudgetRefused, match=population):
+                call()
+            return
+        call()
+        known[edition] = population
 
     @rule(
         to=st.sampled_from(["t", "u"]),
@@ -96,7 +144,7 @@ class AgainstFractions(RuleBasedStateMachine):
                 self.ledger.allocate("a@1", to, of=of, cap=cap)
 
     @rule(
-        name=st.sampled_from(["a@1", "a@1", "b@1"]),
+        name=st.sampled_from(["a@1", "a@1", "b@1", "c@1"]),
         to=st.sampled_from(["", "", "t", "u"]),
         part=st.sampled_from(["", "", "n", "s"]),
         key=st.sampled_from("xyz"),
@@ -143,12 +191,21 @@ class AgainstFractions(RuleBasedStateMachine):
         }  # fmt: skip
 
     def left(self, dataset, to, part, what="charge"):
-        per, lefts = (ONE if what == "charge" else DELTA), []
-        for holder in self.holders[dataset, to][1]:
-            cap = self.holders[dataset, holder][0] if what == "charge" else Fraction(1, 2)
-            for one in [part] if part else self.parts[dataset] or [""]:
-                spent = self.counted(dataset, holder, one, what)
-                lefts.append(Fraction(math.floor(cap * per), per) - spent)
+        own = [part] if part else self.parts[dataset] or [""]
+        lefts = [
+            self.cap(dataset, holder, what) - self.spent(dataset, holder, one, what)
+            for holder in self.holders[dataset, to][1]
+            for one in own
+        ]
+        if population := self.population.get(dataset):
+            # A part with less than the largest total has this much before it counts.
+            room = self.largest(dataset, what) - max(
+                self.counted(dataset, "", one, what) for one in own
+            )
+            lefts += [
+                self.cap(population, "", what) - self.spent(population, "", one, what) + room
+                for one in self.parts[population] or [""]
+            ]
         return min(lefts)
 
     @rule(pick=tries, what=st.sampled_from(["begin", "begin", "void"]))
@@ -164,15 +221,35 @@ class AgainstFractions(RuleBasedStateMachine):
             with pytest.raises(LedgerError, match=f"entry {number} of"):
                 getattr(self.ledger, what)(number)
 
-    @rule(pick=tries, content=st.binary())
-    def finish(self, pick, content):
+    def standing(self) -> list[int]:
+        published = [number for number, _ in self.published.values()]
+        return [number for number in published if number not in self.sequel]
+
+    @rule(pick=tries, content=st.binary(), old=st.integers(0, 3))
+    def finish(self, pick, content, old):
         reading = [n for n, e in self.entries.items() if e["state"] == "reading"]
         for number in reading[: pick % 3]:
             entry = self.entries[number]
             where = (entry["dataset"], entry["key"])
+            corrects = old if old in self.standing() and where not in self.published else None
             published = self.published.setdefault(where, (number, {"a": content}))
-            assert self.ledger.finish(number, {"a": content}).id == published[0]
+            finished = self.ledger.finish(number, {"a": content}, corrects=corrects, why="a slip")
+            assert finished.id == published[0]
             entry["state"] = "released"
+            if corrects is not None:
+                self.sequel[corrects] = number
+
+    @rule(number=st.integers(1, 6), corrects=st.booleans())
+    def withdraw(self, number, corrects):
+        call = self.ledger.correctable if corrects else lambda n: self.ledger.withdraw(n, "a slip")
+        if number in self.standing():
+            assert call(number).id == number
+            if not corrects:
+                self.sequel[number] = None
+        else:
+            refused = "there is no entry|is not published|is corrected already|is withdrawn"
+            with pytest.raises(LedgerError, match=refused):
+                call(number)
 
     @rule()
     def keep(self):
@@ -183,11 +260,12 @@ class AgainstFractions(RuleBasedStateMachine):
         for (dataset, holder), (cap, _) in self.holders.items():
             account = self.ledger.account(dataset, holder)
             parts = self.parts[dataset] or ("",)
-            spent = max(self.counted(dataset, holder, part) for part in parts)
+            spent = max(self.spent(dataset, holder, part) for part in parts)
             assert account.spent == spent <= cap
             assert account.spent_delta == max(
-                self.counted(dataset, holder, part, "delta") for part in parts
+                self.spent(dataset, holder, part, "delta") for part in parts
             )
+            assert account.population == self.population.get(dataset, "")
             assert account.left == self.left(dataset, holder, "") >= 0
             assert account.left_delta == self.left(dataset, holder, "", "delta") >= 0
         for dataset in self.parts:
@@ -198,6 +276,12 @@ class AgainstFractions(RuleBasedStateMachine):
             }
             own = {n: e for n, e in self.entries.items() if e["dataset"] == dataset}
             assert by_key == own
+            for number, entry in own.items():
+                newest, chain = number, []
+                while newest in self.sequel:
+                    newest = self.sequel[newest]
+                    chain.append(newest)
+                assert [one.entry for one in self.ledger.sequels(number)] == chain, entry
             for key in "xyz":
                 answer = self.ledger.published(dataset, key)
                 expected = self.published.get((dataset, key))

@@ -151,7 +151,8 @@ FIELDS = {
         "delta",
     ],
     "begin": ["entry"], "finish": ["entry", "published", "files", "digest", "when"],
-    "void": ["entry"],
+    "void": ["entry"], "edition": ["dataset", "subject"],
+    "correct": ["dataset", "subject", "entry", "why"], "withdraw": ["dataset", "subject", "why"],
 }  # fmt: skip
 
 
@@ -163,6 +164,10 @@ def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_
         ledger.allocate(NAME, "team", cap="1/2")
         ledger.finish(reading(ledger, "1/10", "k", account="team"), FILES)
         ledger.void(reserve(ledger, "1/10"))
+        ledger.create("all@1", cap=1, **UNIT)
+        ledger.join(NAME, "all@1")
+        ledger.finish(reading(ledger, 0, "l"), FILES, corrects=1, why="a slip")
+        ledger.withdraw(3, "a slip")
     content = path.read_bytes()
     for value in STRANGE:
         path.write_bytes(content)
@@ -176,6 +181,7 @@ def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_
                 lambda: ledger.entries(NAME),
                 lambda: ledger.allocations(NAME),
                 lambda: ledger.published(NAME, "k"),
+                lambda: ledger.sequels(1),
                 lambda: ledger.create(NAME, cap=1, **UNIT),
                 lambda: ledger.allocate(NAME, "team", cap="1/2"),
                 lambda: reserve(ledger, "1/100"),

@@ -99,14 +99,14 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "folder", "pipe"])
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_a_ledger_of_another_format_is_refused_and_left_alone(ledger, tmp_path, version):
     ledger.close()
     other = raw(tmp_path / "ledger.db")
     other.execute(f"PRAGMA user_version = {version}")
     other.close()
     before = (tmp_path / "ledger.db").read_bytes()
-    refused = f"has ledger format {version}, and this version of neyman reads 3: nothing was chang"
+    refused = f"has ledger format {version}, and this version of neyman reads 4: nothing was chang"
     more = lambda: ledger.create("census@1", cap=1, **UNIT)  # noqa: E731
     for call in (ledger.datasets, more, ledger.verify, ledger.confirm_location):
         with pytest.raises(LedgerError, match=refused):
@@ -126,7 +126,7 @@ def test_a_damaged_ledger_is_refused(ledger: Ledger, tmp_path: Path):
 
 def test_a_file_that_only_says_that_it_is_a_ledger_is_damaged(tmp_path: Path):
     half = apsw.Connection(str(tmp_path / "half.db"))
-    half.execute("PRAGMA application_id = 0x4E65796D; PRAGMA user_version = 3; CREATE TABLE t (a)")
+    half.execute("PRAGMA application_id = 0x4E65796D; PRAGMA user_version = 4; CREATE TABLE t (a)")
     half.close()
     with Ledger(tmp_path / "half.db") as book:
         more = lambda: book.create("census@1", cap=1, **UNIT)  # noqa: E731
@@ -297,6 +297,11 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
     "DELETE FROM above",
     "DELETE FROM piece",
     "DELETE FROM publication",
+    "DELETE FROM note",
+    "UPDATE note SET subject = 'census@1'",
+    "INSERT INTO note SELECT max(number), 'edition', 'census@1', 'all@1' FROM event",
+    "INSERT OR REPLACE INTO note SELECT event, 'edition', 'all@1', 'census@1' FROM note",
+    "UPDATE purse SET spent = 0 WHERE dataset = 'all@1'",
     "UPDATE event SET line = '{}'",
     "UPDATE event SET hash = 'x' WHERE number = 1",
     "UPDATE above SET ancestor = 'nobody'",
@@ -356,6 +361,8 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
     " VALUES (1, 2, 'x', 'new', 0, 0, x'00')",
 ])  # fmt: skip
 def test_the_file_itself_refuses_tampering(ledger: Ledger, tmp_path: Path, statement: str):
+    ledger.create("all@1", cap=3, **UNIT)
+    ledger.join("census@1", "all@1")
     ledger.finish(reading(ledger, key="k"), FILES)
     ledger.begin(reserve(ledger, 0, "another").id)
 

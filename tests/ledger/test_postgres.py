@@ -182,11 +182,11 @@ def test_a_ledger_of_another_format_is_refused(postgres, ledger, schema):
         query = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s::regnamespace"
         for (answer,) in other.execute(query, [schema]).fetchall():
             other.execute(
-                answer.replace("version <> 3", "version <> 4").replace("'%', 3", "'%', 4")
+                answer.replace("version <> 4", "version <> 5").replace("'%', 4", "'%', 5")
             )
     for call in (ledger.datasets, lambda: reserve(ledger)):
         with pytest.raises(
-            LedgerError, match="has ledger format 4, and this version of neyman reads 3"
+            LedgerError, match="has ledger format 5, and this version of neyman reads 4"
         ):
             call()
 
@@ -229,9 +229,13 @@ STATEMENTS = [
     "DELETE FROM above",
     "DELETE FROM piece",
     "DELETE FROM publication",
+    "DELETE FROM note",
+    "UPDATE note SET subject = 'b@1'",
+    "INSERT INTO note SELECT max(number), 'edition', 'all@1', 'census@1' FROM event",
+    "UPDATE purse SET spent = 0 WHERE dataset = 'all@1'",
     *(
         f"TRUNCATE {table} CASCADE"
-        for table in ("entry", "account", "event", "purse", "above", "piece", "publication")
+        for table in ("entry", "account", "event", "purse", "above", "piece", "publication", "note")
     ),
     "UPDATE event SET line = '{}'",
     "UPDATE event SET hash = repeat('0', 64) WHERE number = 2",
@@ -269,6 +273,8 @@ STATEMENTS = [
 def test_the_database_refuses_tampering(postgres, ledger, schema, mode):
     ledger.finish(reading(ledger, key="k"), FILES)
     reserve(ledger, key="another")
+    ledger.create("all@1", cap=3, **UNIT)
+    ledger.join(NAME, "all@1")
     before = (ledger.datasets(), ledger.entries(NAME), ledger.checkpoint())
     with raw(postgres, schema) as other:
         other.execute(f"SET session_replication_role = {mode}")

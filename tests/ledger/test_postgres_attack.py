@@ -199,6 +199,7 @@ BLOCKING = [
     "INSERT INTO rights.event DEFAULT VALUES",
     "INSERT INTO rights.entry DEFAULT VALUES",
     "INSERT INTO rights.publication DEFAULT VALUES",
+    "INSERT INTO rights.note DEFAULT VALUES",
     "INSERT INTO rights.piece DEFAULT VALUES",
     f"INSERT INTO rights.publication VALUES ('{NAME}', 'k', 1, 'x')",
     "INSERT INTO rights.publication SELECT dataset, key, id, 'x' FROM rights.entry",
@@ -338,12 +339,15 @@ def test_what_the_database_accepts_verifies(writer: Writer):
     with Ledger(url) as ledger:
         reserved = reserve(ledger, 0).id
         began = reading(ledger, 0).id
+        old, new = (ledger.finish(reading(ledger, 0), {"a": b""}).id for _ in range(2))
     accepted = 0
     with session(plain) as connection:
         for kind, sound in (
             ("reserve", reservation(0)),
             ("begin", {"entry": reserved}),
             ("void", {"entry": reserved, "why": "x"}),
+            ("withdraw", {"dataset": NAME, "subject": str(old), "why": "x"}),
+            ("correct", {"dataset": NAME, "subject": str(old), "why": "x", "entry": new}),
             ("finish", finish(began)),
         ):
             answer = dict(sound)
@@ -365,6 +369,9 @@ def test_what_the_database_accepts_verifies(writer: Writer):
                         answer["entry"] = reserved
                     elif kind == "finish":
                         answer |= finish(reading(book, 0).id)
+                    elif kind in ("withdraw", "correct"):
+                        fresh = book.finish(reading(book, 0), {"a": b""})
+                        answer["subject"] = str(fresh.id)
     assert accepted > 20
     stands(owner, url, 0)
 
@@ -413,6 +420,9 @@ def attempt_with(
         state, ended = ("reading", None) if kind == "begin" else ("void", number + 1)
         query = "UPDATE rights.entry SET state = %s, ended = %s WHERE id = %s"
         run(connection, query, state, ended, odd["entry"])
+    elif kind in ("withdraw", "correct"):
+        query = "INSERT INTO rights.note VALUES (%s, %s, %s, %s)"
+        run(connection, query, number + 1, kind, odd["dataset"], odd["subject"])
     else:
         entry = odd["entry"]
         for path in odd["files"]:
@@ -555,7 +565,7 @@ def test_a_transaction_that_a_writer_leaves_open_delays_and_blocks_nothing(write
     owner, url, plain = writer
     for statement, waits in (
         ("LOCK TABLE rights.turn IN EXCLUSIVE MODE", True),
-        ("SELECT rights.writing(3, 1000)", True),
+        ("SELECT rights.writing(4, 1000)", True),
         ("SELECT pg_advisory_xact_lock(hashtextextended('neyman rights', 0))", False),
     ):
         with session(plain) as connection, Ledger(owner, wait=0.3) as ledger:
@@ -587,7 +597,7 @@ def test_who_may_only_read_cannot_keep_a_writer_waiting(writer: Writer, postgres
             for statement in (
                 "DO 'BEGIN LOCK TABLE rights.turn IN ROW SHARE MODE; END'",
                 "SELECT * FROM rights.entry FOR KEY SHARE",
-                "SELECT rights.writing(3, 1000)",
+                "SELECT rights.writing(4, 1000)",
             ):
                 with (
                     session(postgres.url(user="auditor")) as other,

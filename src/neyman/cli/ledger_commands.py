@@ -39,6 +39,7 @@ def ledger_create(
     currency: str = "zcdp",
     delta_cap: str | None = None,
     part: list[str] = [],  # noqa: B006 (typer copies it)
+    population: str = "",
     checkpoint: Path | None = None,
 ) -> Answer:
     """Register a dataset version, privacy unit, and cap.
@@ -60,6 +61,7 @@ def ledger_create(
         delta_cap: Largest total delta. If not given, 0, or with --plan the delta of one release.
         part: A part of the data, with its own cap. Nothing checks that parts are disjoint: you
             answer for that.
+        population: Registered dataset whose cap covers this edition, too (see ledger join).
         checkpoint: Checkpoint file. A ledger that is behind it is refused.
     """
     with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
@@ -78,7 +80,8 @@ def ledger_create(
             missing = "DATASET" if dataset is None else "--cap"
             raise ValueError(f"{missing} is missing: give a dataset and its --cap, or a --plan")
         usual: dict[str, Any] = {"protects": "person", "neighboring": "replace-one"}
-        account = book.create(**usual | terms, currency=currency, parts=tuple(part))
+        more: dict[str, Any] = {"parts": tuple(part), "population": population}
+        account = book.create(**usual | terms, currency=currency, **more)
         several = len(book.datasets()) > 1
     lines, subject = [repr(account)], account.protects
     if account.parts and account.neighboring == "replace-one":
@@ -91,6 +94,25 @@ def ledger_create(
     if several:
         lines.append(dataset_names(subject))
     return Answer(account.to_dict(), lines)
+
+
+@command("ledger join", "ledger.db people@2025 people@all")
+def ledger_join(
+    ledger: str, dataset: str, population: str, *, checkpoint: Path | None = None
+) -> Answer:
+    """Make a dataset an edition of a population, with all that it has spent.
+
+    The population's cap covers the sum over its editions. An edition stays one.
+
+    Args:
+        ledger: The ledger: a path, or postgresql://...
+        dataset: The registered edition: people@2025.
+        population: The registered dataset of all editions' people: people@all.
+        checkpoint: Checkpoint file. A ledger that is behind it is refused.
+    """
+    with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
+        accounts = [book.join(dataset, population), book.account(population)]
+    return Answer({"accounts": [one.to_dict() for one in accounts]}, list(map(repr, accounts)))
 
 
 @command("ledger allocate", "ledger.db people@1 team-a --cap 0.2")
@@ -186,6 +208,24 @@ def ledger_void(
     with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
         voided = book.void(entry, why)
     return Answer(voided.to_dict(), [repr(voided)])
+
+
+@command("ledger withdraw", "ledger.db 7 --why 'a wrong file was read'")
+def ledger_withdraw(ledger: str, entry: int, *, why: str, checkpoint: Path | None = None) -> Answer:
+    """Record that a published release was taken back.
+
+    Its charge stands, because what was published stays known.
+
+    Args:
+        ledger: The ledger: a path, or postgresql://...
+        entry: Number of a released entry.
+        why: Reason, which the hash chain records.
+        checkpoint: Checkpoint file. A ledger that is behind it is refused.
+    """
+    with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
+        withdrawn = book.withdraw(entry, why)
+    line = f"Entry {entry} of {withdrawn.dataset} is withdrawn. Its charge stands."
+    return Answer(withdrawn.to_dict(), [line])
 
 
 @command("ledger confirm-location", "ledger.db --checkpoint saved.txt")

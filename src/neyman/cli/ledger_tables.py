@@ -34,6 +34,8 @@ def standing(accounts: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
         spent, cap, left = _amounts(account, "spent_delta", "delta_cap", "left_delta")
         if Fraction(account["delta_cap"]):
             yield f"  delta: spent {spent} of {cap}, left {left}"
+        if "population" in account:
+            yield f"  an edition of {account['population']}, whose cap covers all its editions"
         yield from _composed(account["composed"])
         if account["parts"]:
             parts = (
@@ -121,6 +123,10 @@ def _about(event: Mapping[str, Any]) -> str:
             other = event["published"] != event["entry"]
             as_entry = f", as entry {event['published']}" if other else ""
             return f"published {event['digest'][:12]}{as_entry}"
+        case "edition":
+            return f"{event['dataset']}, of {event['subject']}"
+        case "correct" | "withdraw":
+            return f"entry {event['subject']}: {event['why']}"
         case _:
             return str(event.get("why", ""))
 

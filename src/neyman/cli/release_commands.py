@@ -59,6 +59,9 @@ def run(
     sign: Path | None = None,
     checkpoint: Path | None = None,
     wait: float = 3600.0,
+    corrects: Path | None = None,
+    why: str = "",
+    copy: list[str] = [],  # noqa: B006 (typer copies it)
 ) -> Answer:
     """Publish a release and charge the ledger.
 
@@ -75,6 +78,9 @@ def run(
         sign: Ed25519 private key (PEM) that signs the receipt.
         checkpoint: Checkpoint file. A ledger that is behind it is refused.
         wait: Seconds to wait for another run of this plan.
+        corrects: Folder of the release that this one replaces.
+        why: What was wrong with it, for both reports.
+        copy: A query whose tables are copied from it, without noise and without a charge.
     """
     bound = bound_tables(data)
     book = neyman.Ledger(ledger, checkpoint=checkpoint)
@@ -94,6 +100,9 @@ def run(
             charge_again=charge_again,
             sign=sign,
             wait=wait,
+            corrects=corrects,
+            why=why,
+            copied=copy,
             progress=tell,
         )
     return Answer(_release_dict(release, out), _release_lines(release, out))
@@ -187,18 +196,26 @@ def _check_ledger(checkpoint: Path | None, ledger: str | None) -> None:
 
 
 @command("report", "release --out report.html")
-def report(folder: Path, *, out: Path | None = None, registry: bool = False) -> Answer:
+def report(
+    folder: Path, *, out: Path | None = None, registry: bool = False, ledger: str | None = None
+) -> Answer:
     """Rebuild a release's report.
 
     Args:
         folder: The folder of a release, or its receipt.json.
+        ledger: The ledger that published it, to say whether it was corrected or withdrawn.
         out: File to write: report.html or registry.yaml if not given.
         registry: Write a record for the Differential Privacy Deployments Registry instead.
     """
     path = out or Path("registry.yaml" if registry else "report.html")
     check_suffix(path, *((".yaml", ".yml") if registry else (".html", ".htm")))
     release = neyman.Release.load(folder.parent if folder.name == "receipt.json" else folder)
-    text = display.registry_text(release.receipt) if registry else display.page(release, path)
+    after = publishing.sequel(release.receipt, ledger) if ledger else ""
+    text = (
+        display.registry_text(release.receipt)
+        if registry
+        else display.page(release, path, sequel=after)
+    )
     write(path, text, "w")
     return Answer({"report": str(path)}, [str(path)])
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from neyman.ledger.database import Transaction
+from neyman.ledger.events import Writer
 from neyman.ledger.records import KEEPING, Account, BudgetRefused, LedgerError, Part, describe_unit
 from neyman.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.ledger.units import DELTA, UNIT, units_up
@@ -28,8 +29,11 @@ class Purse(NamedTuple):
     """Hold the caps and charges of an account or allocation for one part of the data [LE-2].
 
     ``holder`` is the allocation's name, or "" for the account. Amounts are in `ledger.units`.
+    Of the population of an edition, ``spent`` is what it would have spent if no part of the edition
+    had spent more than the part that is asked for. So its balance is that of a charge to this part.
     """
 
+    dataset: str
     holder: str
     part: str
     parent: str | None
@@ -61,16 +65,24 @@ class Situation:
 
 
 _TERMS = (str, str, int, str, str)
-_PURSE = (str, str, str | None, int, int, int, int, int)
+_PURSE = (str, str, str, str | None, int, int, int, int, int)
 _KINDS = (*_TERMS, *_PURSE, int, str, int, int)
 _SITUATION = """SELECT a.protects, a.neighboring, a.rows, a.currency, a.parts,
-    p.holder, p.part, p.parent, p.cap, p.delta_cap, p.spent, p.spent_delta, p.entries,
+    p.dataset, p.holder, p.part, p.parent, p.cap, p.delta_cap, p.spent, p.spent_delta, p.entries,
     (SELECT max(number) FROM event), (SELECT hash FROM event ORDER BY number DESC LIMIT 1),
     (SELECT coalesce(max(id), 0) FROM entry),
     (SELECT count(*) FROM entry WHERE dataset = ? AND key = ?)
 FROM account a JOIN above u ON u.dataset = a.dataset AND u.holder = ?
     JOIN purse p ON p.dataset = a.dataset AND p.holder = u.ancestor
 WHERE a.dataset = ?"""
+_LAG = (
+    "(SELECT max({0}) - max(CASE WHEN ? IN ('', part) THEN {0} END) FROM purse"
+    " WHERE dataset = n.dataset AND holder = '')"
+)
+_POPULATION = f"""SELECT p.dataset, p.holder, p.part, p.parent, p.cap, p.delta_cap,
+    p.spent - {_LAG.format("spent")}, p.spent_delta - {_LAG.format("spent_delta")}, p.entries
+FROM note n JOIN purse p ON p.dataset = n.subject AND p.holder = ''
+WHERE n.kind = 'edition' AND n.dataset = ?"""
 
 
 def situation(db: Transaction, dataset: str, account: str, part: str, key: str = "") -> Situation:
@@ -85,8 +97,9 @@ def situation(db: Transaction, dataset: str, account: str, part: str, key: str =
     rows = typed_rows(db, _KINDS, query, dataset, key, account, dataset, *own)
     if not rows:
         raise LedgerError(_unknown(db, dataset, account, part))
-    purses = tuple(Purse(*row[5:13]) for row in rows)
-    number, head, last, tries = rows[0][13:]
+    population = typed_rows(db, _PURSE, _POPULATION, part, part, dataset)
+    purses = tuple(Purse(*row) for row in (*(row[5:14] for row in rows), *population))
+    number, head, last, tries = rows[0][14:]
     return Situation(AccountTerms(*rows[0][:5]), purses, number, head, last, tries)
 
 
@@ -118,7 +131,8 @@ def _unknown(db: Transaction, dataset: str, account: str, part: str) -> str:
 def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
     """Return the account of a dataset, or one of its allocations."""
     now = situation(db, dataset, account, "")
-    own = sorted((purse for purse in now.purses if purse.holder == account), key=lambda p: p.part)
+    mine = (p for p in now.purses if (p.dataset, p.holder) == (dataset, account))
+    own = sorted(mine, key=lambda p: p.part)
     if not own:
         raise Damage(f"{_label(dataset, account)} has no purse")
     terms = now.terms
@@ -147,7 +161,45 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
             if p.part
         ),
         totals=totals,
+        population=next((p.dataset for p in now.purses if p.dataset != dataset), ""),
+        editions=_editions(db, dataset),
     )
+
+
+def _editions(db: Transaction, dataset: str) -> tuple[str, ...]:
+    query = "SELECT dataset FROM note WHERE kind = 'edition' AND subject = ? ORDER BY event"
+    return tuple(name for (name,) in typed_rows(db, (str,), query, dataset))
+
+
+def join(write: Writer, dataset: str, population: str) -> None:
+    """Make a dataset an edition of a population, as `Ledger.join` does."""
+    edition, total = account_of(write.db, dataset), account_of(write.db, population)
+    if edition.population == population:
+        return
+    why = ""
+    if edition.population:
+        why = f"{dataset} is an edition of {edition.population} and stays one"
+    elif total.population or dataset == population:
+        named = total.population or "another dataset"
+        why = f"{population} is an edition itself: name {named}"
+    elif edition.editions:
+        why = f"{dataset} has editions of its own, and a population is no edition"
+    for name in ("protects", "relation", "currency"):
+        has, asked = getattr(edition, name), getattr(total, name)
+        if not why and has != asked:
+            why = (
+                f"{dataset} has {name} = {has!r}, and {population} has {asked!r}: an edition has"
+                " its population's unit, relation, and currency"
+            )
+    if why:
+        raise LedgerError(why)
+    for currency, spent, left, cap in (
+        (total.currency, edition.spent, total.left, total.cap),
+        ("delta", edition.spent_delta, total.left_delta, total.delta_cap),
+    ):
+        if spent > left:
+            raise BudgetRefused(population, currency, spent, left, cap)
+    write.note("edition", dataset, population)
 
 
 def admit(
@@ -170,13 +222,15 @@ def admit(
     if units > least.cap - least.spent:
         left, cap = Fraction(least.cap - least.spent, UNIT), Fraction(least.cap, UNIT)
         raise BudgetRefused(
-            _label(dataset, least.holder, least.part), now.terms.currency, charge, left, cap
+            _label(least.dataset, least.holder, least.part),
+            *(now.terms.currency, charge, left, cap),
         )
     least = min(now.purses, key=lambda p: (p.delta_cap - p.spent_delta, p.holder != "", p.part))
     if delta_units > least.delta_cap - least.spent_delta:
         left = Fraction(least.delta_cap - least.spent_delta, DELTA)
         cap = Fraction(least.delta_cap, DELTA)
-        raise BudgetRefused(_label(dataset, least.holder, least.part), "delta", delta, left, cap)
+        label = _label(least.dataset, least.holder, least.part)
+        raise BudgetRefused(label, "delta", delta, left, cap)
     return units, delta_units
 
 

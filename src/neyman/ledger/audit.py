@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neyman.ledger.chain import KINDS, START, Checkpoint, canonical_json, digest
+from neyman.ledger.chain import KINDS, NOTES, START, Checkpoint, canonical_json, digest
 from neyman.ledger.database import Transaction
 from neyman.ledger.events import ledger_id, paged
 from neyman.ledger.published_files import digest_of, stored
@@ -143,6 +143,8 @@ class _Replay:
     purses: dict[_Purse, list[Any]] = field(default_factory=dict[_Purse, list[Any]])
     above: dict[_Pair, tuple[str, ...]] = field(default_factory=dict[_Pair, tuple[str, ...]])
     entries: dict[int, _Entry] = field(default_factory=dict[int, _Entry])
+    notes: list[tuple[int, str, str, str]] = field(default_factory=list[tuple[int, str, str, str]])
+    population: dict[str, str] = field(default_factory=dict[str, str])
     published: dict[_Pair, int] = field(default_factory=dict[_Pair, int])
     files: dict[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
 
@@ -160,6 +162,9 @@ class _Replay:
             event = fields(line)
             kind = self._event_kind(number, event, line)
             getattr(self, f"_{kind}")(event)
+            if kind in NOTES:
+                about = (typed_field(event, name, str) for name in ("dataset", "subject"))
+                self.notes.append((number, kind, *about))
         except Damage as damage:
             self.say(f"event {number}: {damage}"[:300])
         self.number, self.head = number, own
@@ -218,6 +223,61 @@ class _Replay:
                 raise Damage(f"makes the allocation {to} larger than what it is part of")
         self._holder(event, to, parts)
 
+    def _edition(self, event: Mapping[str, Any]) -> None:
+        dataset, population = (typed_field(event, name, str) for name in ("dataset", "subject"))
+        own, other = self.accounts.get(dataset), self.accounts.get(population)
+        words = ("protects", "neighboring", "currency")
+        if own is None or other is None or any(own[word] != other[word] for word in words):
+            raise Damage(
+                f"makes {dataset} an edition of {population}, which cannot be its population"
+            )
+        if dataset == population or {dataset, population} & self.population.keys():
+            raise Damage(
+                f"makes {dataset} an edition of {population}, and one of them is an edition"
+            )
+        if dataset in self.population.values():
+            raise Damage(f"makes {dataset} an edition, which is a population")
+        self.population[dataset] = population
+        self._add((population, "", ""), *self._largest(dataset))
+
+    def _correct(self, event: Mapping[str, Any]) -> None:
+        self._withdraw(event)
+        number = typed_field(event, "entry", int)
+        if number not in self.published.values() or str(number) == event["subject"]:
+            raise Damage(f"corrects by entry {number}, which is not another published one")
+
+    def _withdraw(self, event: Mapping[str, Any]) -> None:
+        dataset, subject, _ = (
+            typed_field(event, name, str) for name in ("dataset", "subject", "why")
+        )
+        published = {(d, str(number)) for (d, _), number in self.published.items()}
+        if (dataset, subject) not in published:
+            raise Damage(f"is about entry {subject} of {dataset}, which is not published")
+        if any(
+            note[1:] in (("correct", dataset, subject), ("withdraw", dataset, subject))
+            for note in self.notes
+        ):
+            raise Damage(f"is about entry {subject}, which is corrected or withdrawn already")
+
+    def _largest(self, dataset: str) -> list[int]:
+        """Return the largest charge, delta, and number of entries of a part of an account."""
+        own = [self.purses[key] for key in self._keys(dataset, "", "")]
+        return [max(purse[place] for purse in own) for place in (2, 3, 4)]
+
+    def _keys(self, dataset: str, holder: str, part: str) -> list[_Purse]:
+        parts = [part] if part else self.accounts[dataset]["parts"] or [""]
+        return [(dataset, holder, part) for part in parts]
+
+    def _add(self, whose: _Purse, *amounts: int) -> None:
+        """Add a charge, a delta, and a number of entries to the purses of a holder."""
+        for key in self._keys(*whose):
+            purse = self.purses.get(key)
+            if purse is None:
+                raise Damage(f"spends of {key[1] or key[0]}, which has no part {key[2]!r}")
+            purse[2:5] = (has + more for has, more in zip(purse[2:5], amounts, strict=True))
+            if purse[2] > purse[0] or purse[3] > purse[1]:
+                raise Damage(f"spends more of {key[0]} than its cap")
+
     def _holder(self, event: Mapping[str, Any], holder: str, parts: list[str]) -> None:
         cap, delta_cap = fraction(event, "cap"), fraction(event, "delta_cap")
         units, delta_units = (typed_field(event, name, int) for name in ("units", "delta_units"))
@@ -254,18 +314,13 @@ class _Replay:
     def _move(self, entry: _Entry, sign: int) -> None:
         if (entry.dataset, entry.to) not in self.above:
             raise Damage(f"spends of {entry.to or entry.dataset}, which does not exist")
+        before = self._largest(entry.dataset)
         for holder in self.above[entry.dataset, entry.to]:
-            parts = [entry.part] if entry.part else self.accounts[entry.dataset]["parts"] or [""]
-            for part in parts:
-                purse = self.purses.get((entry.dataset, holder, part))
-                if purse is None:
-                    whose = holder or entry.dataset
-                    raise Damage(f"spends of {whose}, which has no part {part!r}")
-                purse[2] += sign * entry.charge
-                purse[3] += sign * entry.delta
-                purse[4] += sign
-                if purse[2] > purse[0] or purse[3] > purse[1]:
-                    raise Damage(f"spends more of {entry.dataset} than its cap")
+            whose = (entry.dataset, holder, entry.part)
+            self._add(whose, sign * entry.charge, sign * entry.delta, sign)
+        if population := self.population.get(entry.dataset):
+            charge, delta, _ = map(int.__sub__, self._largest(entry.dataset), before)
+            self._add((population, "", ""), charge, delta, sign)
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         self._change(event, "reserved", "reading")
@@ -347,6 +402,8 @@ class _Replay:
             (there,) = one_row(db, (int,), f"SELECT count(*) FROM {table}")
             if there != count:
                 self.say(f"the table {table} has {there} rows, and {count} follow from the events")
+        query = "SELECT event, kind, dataset, subject FROM note"
+        self._same("note", query, (int, str, str, str), self.notes, db)
         self._same(
             "publication",
             "SELECT dataset, key, entry FROM publication",

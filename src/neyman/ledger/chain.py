@@ -25,7 +25,18 @@ from neyman.ledger.records import LedgerError
 from neyman.storage.locks import lock
 from neyman.storage.reading import read_file
 
-KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
+NOTES = ("edition", "correct", "withdraw")
+KINDS = (
+    "ledger",
+    "location",
+    "account",
+    "allocation",
+    "reserve",
+    "begin",
+    "void",
+    "finish",
+    *NOTES,
+)
 START = "0" * 64
 _MAX_CHECKPOINT_BYTES = 400  # bytes of a checkpoint's file
 canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode

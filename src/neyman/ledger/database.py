@@ -15,6 +15,9 @@ The tables, which `TABLES` makes:
 - ``above``: each holder's ancestors, including the holder itself and ''.
 - ``entry``: a charge. ``event`` is the number of the line that reserved it. ``ended`` is the number
   of the line that finished or voided it.
+- ``note``: what was said about a dataset after its registration. The ``subject`` of a note is the
+  population (kind ``edition``), or the published entry that was replaced (``correct``) or taken
+  back (``withdraw``).
 - ``publication``: the entry whose files count for a key, and the attempt that stored them.
 - ``piece``: a file's contents, at most 1 MiB each. ``zipped`` is 1 if zlib made the piece smaller.
   Until an entry is released, an empty piece may count its steps (see `Ledger.count_steps`).
@@ -22,17 +25,22 @@ The tables, which `TABLES` makes:
 Triggers enforce these rules (`sqlite.schema` has them as SQLite triggers):
 
 1. Events follow one another from 1 without a gap, and are never changed or deleted. Accounts,
-   ancestors, and publications are never changed or deleted.
+   ancestors, notes, and publications are never changed or deleted.
 2. A purse has a declared part, or '' if there are none. It begins with nothing spent. Its caps are
    at most the caps of the same part of each holder above. Its terms never change.
 3. An entry is always inserted in state 'reserved'. This adds its charge, its delta, and 1 to
    ``spent``, ``spent_delta``, and ``entries`` of purses: those of its holder, of all holders above,
    and of the account, in its part, or in every part if its part is ''. If its holder has no such
-   purse, the entry is refused. The ``CHECK`` of the purse then refuses an excess.
+   purse, the entry is refused. The ``CHECK`` of the purse then refuses an excess. If the dataset is
+   an edition, each purse of its population's account changes by as much as the largest ``spent``
+   (``spent_delta``) of the edition's account does, and by 1 in ``entries`` [LE-5].
 4. An entry changes from 'reserved' to 'reading', from 'reserved' to 'void', or from 'reading' to
    'released', and in no other way [LE-4]. 'void' subtracts what rule 3 added. An entry is never
    deleted. ``ended`` is set with 'void' and 'released', and in no other state.
-5. A publication belongs to an entry of its dataset and key that is 'reading'. A piece can be
+5. A note follows from the last event and from `NOTE_RULE`. A note of kind ``edition`` adds the
+   largest ``spent``, ``spent_delta``, and ``entries`` of the dataset's account to each purse of the
+   population's.
+6. A publication belongs to an entry of its dataset and key that is 'reading'. A piece can be
    inserted or deleted only while its entry is 'reading', and is never changed.
 """
 
@@ -46,7 +54,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import MOST
 
-VERSION = 3
+VERSION = 4
 """A ledger has this format. A store refuses every other format."""
 
 MOST_ROWS = 2**62
@@ -87,6 +95,12 @@ TABLES = (
 )""",
     "CREATE INDEX entry_of_key ON entry (dataset, key)",
     "CREATE INDEX entry_in_order ON entry (dataset, id)",
+    """CREATE TABLE note (
+    event INTEGER PRIMARY KEY REFERENCES event (number), kind TEXT NOT NULL,
+    dataset TEXT NOT NULL REFERENCES account (dataset), subject TEXT NOT NULL
+)""",
+    "CREATE INDEX note_of_dataset ON note (dataset, kind, subject)",
+    "CREATE INDEX note_of_subject ON note (subject, kind)",
     """CREATE TABLE publication (
     dataset TEXT NOT NULL, key TEXT NOT NULL, entry INTEGER NOT NULL REFERENCES entry (id),
     attempt TEXT NOT NULL, PRIMARY KEY (dataset, key)
@@ -98,6 +112,61 @@ TABLES = (
 )""",
 )
 """The types are SQLite's. In PostgreSQL, INTEGER is BIGINT and BLOB is BYTEA."""
+
+
+_STANDS = """(EXISTS (SELECT 1 FROM @.publication
+            WHERE dataset = NEW.dataset AND CAST(entry AS TEXT) = NEW.subject)
+        AND NOT EXISTS (SELECT 1 FROM @.note WHERE dataset = NEW.dataset
+            AND kind IN ('correct', 'withdraw') AND subject = NEW.subject))"""
+_NOTE_RULE = """CASE NEW.kind
+    WHEN 'edition' THEN NOT EXISTS (SELECT 1 FROM @.note WHERE kind = 'edition'
+            AND (dataset IN (NEW.dataset, NEW.subject) OR subject = NEW.dataset))
+        AND EXISTS (SELECT 1 FROM @.account e JOIN @.account p
+                ON p.protects = e.protects AND p.neighboring = e.neighboring
+                AND p.currency = e.currency AND p.dataset <> e.dataset
+            WHERE e.dataset = NEW.dataset AND p.dataset = NEW.subject)
+    WHEN 'correct' THEN {0} AND EXISTS (SELECT 1 FROM @.entry e JOIN @.publication p
+            ON p.entry = e.id WHERE e.id = {1} AND e.state = 'released'
+            AND CAST(e.id AS TEXT) <> NEW.subject)
+    WHEN 'withdraw' THEN {0}
+    END"""
+
+
+def note_rule(entry: str) -> str:
+    """Return the SQL condition for a new note, in both dialects. ``@`` stands for the schema.
+
+    An edition has one population, which has the edition's unit, relation, and currency. A
+    population is no edition. A published entry is corrected or withdrawn once. The correction is
+    another published entry.
+
+    Args:
+        entry: SQL for the field ``entry`` of the last event.
+    """
+    return _NOTE_RULE.format(_STANDS, entry)
+
+
+_POPULATION = """WHERE holder = '' AND dataset = (SELECT subject FROM @.note
+    WHERE dataset = NEW.dataset AND kind = 'edition')"""
+_MOST_SPENT = """(SELECT
+    max({0} + {sign} * CASE WHEN NEW.part IN ('', part) THEN NEW.{1} ELSE 0 END)
+    - max({0}) FROM @.purse WHERE dataset = NEW.dataset AND holder = '')"""
+_LARGEST = "(SELECT max({0}) FROM @.purse WHERE dataset = NEW.dataset AND holder = '')"
+
+JOIN = f"""UPDATE @.purse SET spent = spent + {_LARGEST.format("spent")},
+    spent_delta = spent_delta + {_LARGEST.format("spent_delta")},
+    entries = entries + {_LARGEST.format("entries")} {_POPULATION};"""
+"""The SQL statement that adds what a new edition has spent to its population."""
+
+
+def population_moves(sign: str) -> str:
+    """Return the SQL statement that adds ``sign`` (1 or -1) times an entry to the population.
+
+    It comes before the statement that changes the purses of the edition.
+    """
+    return f"""UPDATE @.purse SET
+    spent = spent + {_MOST_SPENT.format("spent", "charge", sign=sign)},
+    spent_delta = spent_delta + {_MOST_SPENT.format("spent_delta", "delta", sign=sign)},
+    entries = entries + {sign} {_POPULATION};"""
 
 
 class Transaction(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from neyman.ledger.database import MOST_ROWS, Transaction
-from neyman.ledger.records import Entry, LedgerError, State
+from neyman.ledger.records import Entry, LedgerError, Sequel, State
 from neyman.ledger.rows import (
     Damage,
     fields,
@@ -73,6 +73,39 @@ def hashes_of(db: Transaction, entry: int) -> dict[str, str]:
     """Return the SHA-256 of each published file of a released entry, by path."""
     query = "SELECT f.line FROM entry e JOIN event f ON f.number = e.ended WHERE e.id = ?"
     return hashes(fields(one_row(db, (str,), query, entry)[0]))
+
+
+def sequels_of(db: Transaction, entry: Entry) -> tuple[Sequel, ...]:
+    """Return what happened to a published entry, to the entry that replaced it, and so on."""
+    query = (
+        "SELECT e.line FROM note n JOIN event e ON e.number = n.event WHERE n.dataset = ?"
+        " AND n.subject = ? AND n.kind IN ('correct', 'withdraw')"
+    )
+    sequels: list[Sequel] = []
+    while rows := typed_rows(db, (str,), query, entry.dataset, str(entry.id)):
+        event = fields(rows[0][0])
+        number = typed_field(event, "entry", int) if event.get("kind") == "correct" else None
+        why, when = (typed_field(event, name, str) for name in ("why", "when"))
+        sequels.append(Sequel(number, why, when))
+        # A later entry publishes later, so this ends.
+        if number is None or number <= entry.id:
+            break
+        entry = entry_of(db, number)
+    return tuple(sequels)
+
+
+def refuse_sequel(db: Transaction, entry: Entry) -> None:
+    """Raise LedgerError unless an entry is published, and neither corrected nor withdrawn."""
+    if (publisher_of(db, entry.dataset, entry.key) or (0,))[0] != entry.id:
+        raise LedgerError(f"entry {entry.id} of {entry.dataset} is not published: name a release")
+    sequels = sequels_of(db, entry)
+    if sequels:
+        newest = [one.entry for one in sequels if one.entry is not None]
+        taken = "" if sequels[-1].entry else ", which was withdrawn: nothing is left to replace"
+        done = f"corrected already: the newest is entry {newest[-1]}" if newest else "withdrawn"
+        raise LedgerError(
+            f"entry {entry.id} of {entry.dataset} is {done}{taken} ({sequels[-1].why})"
+        )
 
 
 def _entry(

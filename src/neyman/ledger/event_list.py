@@ -14,6 +14,9 @@ _TEXTS = {
     "account": ("dataset", "currency"),
     "allocation": ("of", "dataset", "to"),
     "reserve": ("dataset", "to", "part"),
+    "edition": ("dataset", "subject"),
+    "correct": ("subject", "why"),
+    "withdraw": ("subject", "why"),
     "finish": ("digest",),
 }
 _AMOUNTS = {"account": ("cap",), "allocation": ("cap",), "reserve": ("charge",)}

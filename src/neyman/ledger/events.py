@@ -102,6 +102,14 @@ class Writer:
             *(terms["units"], terms["delta_units"], event),
         )
 
+    def note(self, kind: str, dataset: str, subject: str, **more: Any) -> None:
+        """Record a note about a dataset. ``more`` are further fields of its event."""
+        event = self.append(kind, {"dataset": dataset, "subject": subject, **more})
+        self.db.run(
+            "INSERT INTO note (event, kind, dataset, subject) VALUES (?, ?, ?, ?)",
+            *(event, kind, dataset, subject),
+        )
+
     def begin(self, entry: int) -> None:
         """Record that a reserved entry begins reading."""
         self.append("begin", {"entry": entry})

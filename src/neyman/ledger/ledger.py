@@ -14,15 +14,23 @@ from typing import Any, Self, cast
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
-from neyman.ledger.accounts import account_of, admit, registered, situation
+from neyman.ledger.accounts import account_of, admit, join, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
 from neyman.ledger.database import VERSION, Reservation, Store, Transaction
-from neyman.ledger.entries import entries_of, entry_of, hashes_of, meant, publisher_of
+from neyman.ledger.entries import (
+    entries_of,
+    entry_of,
+    hashes_of,
+    meant,
+    publisher_of,
+    refuse_sequel,
+    sequels_of,
+)
 from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.ledger.publication import count_steps, publish, steps_of
 from neyman.ledger.published_files import StoredFiles
-from neyman.ledger.records import Account, Entry, LedgerError
+from neyman.ledger.records import Account, Entry, LedgerError, Sequel
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
 from neyman.ledger.sqlite.store import SQLiteFile
 from neyman.ledger.units import DELTA, MOST, UNIT
@@ -139,6 +147,7 @@ class Ledger:
         delta_cap: object = 0,
         parts: tuple[str, ...] | list[str] = (),
         totals: str = "",
+        population: str = "",
     ) -> Account:
         """Register a dataset version. Create the ledger if it does not exist.
 
@@ -160,6 +169,7 @@ class Ledger:
                 the same part.
             totals: `Plan.totals_hash` of a dataset with exact public totals, or "". Each later plan
                 must declare these totals.
+            population: the registered dataset on whose cap it draws, too (see `join`), or "".
 
         Raises:
             LedgerError: the dataset is registered with other terms. The message says how to go on.
@@ -177,6 +187,30 @@ class Ledger:
                 same_terms(dataset, _terms(existing[0][0], terms), terms, unused=unused)
             else:
                 write.account(terms)
+            if population:
+                join(write, dataset, population)
+            return account_of(write.db, dataset)
+
+    def join(self, dataset: str, population: str) -> Account:
+        """Make a dataset an edition of a population, with all that it has spent.
+
+        A population is the people of several editions, such as years. Each charge to an edition is
+        also charged to the population, by as much as it raises the largest total of a part of the
+        edition. So the population has spent its own charges and, over editions, the sum of these
+        largest totals [LE-5]. The same call again changes nothing. An edition stays one.
+
+        Args:
+            dataset: a registered "name@version".
+            population: a registered dataset that is no edition, with the same unit, relation, and
+                currency.
+
+        Raises:
+            LedgerError: one of them is not registered, or they do not go together.
+            BudgetRefused: the dataset has spent more than is left of the population's cap.
+        """
+        names(dataset=dataset, population=population)
+        with self._write_transaction() as write:
+            join(write, dataset, population)
             return account_of(write.db, dataset)
 
     def allocate(
@@ -444,13 +478,22 @@ class Ledger:
             write.void(entry.id, text("why", why))
             return entry_of(write.db, entry.id)
 
-    def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
+    def finish(
+        self,
+        entry: Entry | int,
+        files: Mapping[str, bytes | Path],
+        *,
+        corrects: int | None = None,
+        why: str = "",
+    ) -> Entry:
         """Store a release's files, and then mark its entry as released in one transaction.
 
         Args:
             entry: a reading entry, or its number (see `begin`).
             files: at least one file: contents, or paths of files that have them, by path inside the
                 release's folder (with ``/``). They are stored in pieces of 1 MiB.
+            corrects: the number of the published entry that this one replaces, or None.
+            why: the reason of the correction, which the chain records.
 
         Returns:
             The entry whose files are published. If another entry of the key finished first, it is
@@ -459,7 +502,52 @@ class Ledger:
         Raises:
             LedgerError: the entry does not exist, or is not reading.
         """
-        return publish(self._write_transaction, _entry_or_number(entry), files)
+        if corrects is not None:
+            corrects, why = check.integer("corrects", corrects, 1), text("why", why)
+        asked = _entry_or_number(entry)
+        return publish(self._write_transaction, asked, files, corrects, why)
+
+    def withdraw(self, entry: Entry | int, why: str) -> Entry:
+        """Record that a published release was taken back. Its charge stands.
+
+        Args:
+            entry: a released entry, or its number.
+            why: the reason, which the chain records.
+
+        Raises:
+            LedgerError: the entry is not published, or is corrected or withdrawn already.
+        """
+        asked, why = _entry_or_number(entry), text("why", why)
+        with self._write_transaction() as write:
+            entry = meant(write.db, asked)
+            refuse_sequel(write.db, entry)
+            write.note("withdraw", entry.dataset, str(entry.id), why=why)
+            return entry
+
+    def sequels(self, entry: Entry | int) -> tuple[Sequel, ...]:
+        """Return what happened to a published release, and to each release that replaced it.
+
+        Args:
+            entry: a released entry, or its number.
+
+        Returns:
+            () if the release stands. If the last `Sequel` has no entry, nothing stands.
+        """
+        asked = _entry_or_number(entry)
+        with self._reading(self._checkpoint_path) as db:
+            return sequels_of(db, meant(db, asked))
+
+    def correctable(self, entry: Entry | int) -> Entry:
+        """Return a published entry that a correction may replace.
+
+        Raises:
+            LedgerError: the entry is not published, or is corrected or withdrawn already.
+        """
+        asked = _entry_or_number(entry)
+        with self._reading(self._checkpoint_path) as db:
+            entry = meant(db, asked)
+            refuse_sequel(db, entry)
+            return entry
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
         """Return the released entry of a key with its files, so a retry gets the same bytes.

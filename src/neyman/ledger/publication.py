@@ -24,6 +24,8 @@ def publish(
     writing: Callable[[], AbstractContextManager[Writer]],
     asked: Entry | int,
     files: Mapping[str, bytes | Path],
+    corrects: int | None = None,
+    why: str = "",
 ) -> Entry:
     """Store a release's files and mark its entry as released, as `Ledger.finish` describes.
 
@@ -34,6 +36,8 @@ def publish(
         writing: a function that opens a transaction for writing.
         asked: a reading entry, or its number.
         files: contents by path. They are checked here.
+        corrects: the published entry that this one replaces, or None.
+        why: the reason of the correction.
     """
     check_files(files)
     attempt, hashes, stored = secrets.token_hex(8), dict[str, str](), 0
@@ -69,6 +73,9 @@ def publish(
             hashes = hashes_of(write.db, first[0])
         published = first[0] if first else entry.id
         write.finish(entry.id, published, hashes, attempt)
+        if corrects is not None and published == entry.id:
+            old = entry_of(write.db, corrects)
+            write.note("correct", old.dataset, str(corrects), entry=entry.id, why=why)
         return entry_of(write.db, published)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from neyman.accounting.currency import Currency
 from neyman.accounting.semantics.digits import many, plain, plain_decimal
@@ -120,6 +120,8 @@ class Account:
             itself.
         parts: the declared disjoint parts, each with the cap of the account, or ().
         totals: the hash `Plan.totals_hash` of the exact totals that neighbors share, or "".
+        population: the dataset whose cap this edition draws on, or "".
+        editions: the datasets that draw on this one's cap.
     """
 
     dataset: str
@@ -138,6 +140,8 @@ class Account:
     of: str | None = None
     parts: tuple[Part, ...] = ()
     totals: str = ""
+    population: str = ""
+    editions: tuple[str, ...] = ()
 
     @property
     def relation(self) -> str:
@@ -152,6 +156,8 @@ class Account:
             **{name: getattr(self, name) for name in names},
             **{name: str(getattr(self, name)) for name in amounts},
             **({"totals": self.totals} if self.totals else {}),
+            **({"population": self.population} if self.population else {}),
+            **({"editions": list(self.editions)} if self.editions else {}),
             "count": self.entries,
             "parts": [
                 asdict(part) | {"spent": str(part.spent), "spent_delta": str(part.spent_delta)}
@@ -163,12 +169,27 @@ class Account:
         name = f"{self.dataset}{f' to {self.to}' if self.to else ''}"
         delta = f", {plain(self.left_delta)} of {plain(self.delta_cap)} delta"
         parts = f"; parts {', '.join(part.name for part in self.parts)}" if self.parts else ""
+        edition = f"; an edition of {self.population}" if self.population else ""
         return visible(
             f"<Account {name}: {plain(self.left)} of {plain(self.cap)}"
             f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after"
             f" {many(self.entries, 'entry')};"
-            f" {describe_unit(self.protects, self.relation, self.rows)}{parts}>"
+            f" {describe_unit(self.protects, self.relation, self.rows)}{parts}{edition}>"
         )
+
+
+class Sequel(NamedTuple):
+    """Record what happened to a published release.
+
+    Args:
+        entry: the entry that replaces it, or None if it was taken back.
+        why: the reason given.
+        when: the time by the writer's clock, UTC, ISO 8601.
+    """
+
+    entry: int | None
+    why: str
+    when: str
 
 
 State = Literal["reserved", "reading", "released", "void"]

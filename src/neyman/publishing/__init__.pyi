@@ -109,6 +109,7 @@ from neyman.publishing.release.ssh_signature import check_ssh_signature as check
 from neyman.publishing.release.table_files import csv_form as csv_form
 from neyman.publishing.release.table_files import listing as listing
 from neyman.publishing.release.table_files import parts as parts
+from neyman.publishing.release.verify.external_checks import sequel as sequel
 from neyman.publishing.release.verify.size_limits import MemoryLimit as MemoryLimit
 from neyman.publishing.release.verify.verification import verify as verify
 from neyman.publishing.synthetic.rows_from_tables import STATEMENT as STATEMENT

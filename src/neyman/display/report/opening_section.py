@@ -29,12 +29,15 @@ class Limits:
 LIMITS = Limits()
 
 
-def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> Element:
+def opening(
+    receipt: Receipt, plan: Plan | None = None, accuracy: Node = "", sequel: str = ""
+) -> Element:
     """Return the header: who is protected, how well, how accurate tables are, which rows count.
 
     Args:
         plan: the receipt's plan. None omits which rows count.
         accuracy: the margins of error of a few tables.
+        sequel: what the ledger says happened to the release after it was published.
     """
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
@@ -44,6 +47,8 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
     )
     facts: list[tuple[str, Node]] = [
         ("Warning", markup.strong(NOTICE) if receipt.ledger.throwaway else ""),
+        ("As the ledger says", markup.strong(sequel) if sequel else ""),
+        ("Corrects", _corrects(receipt)),
         ("Who is protected", f"every {subject} in the data, {each}"),
         ("How well", strength(receipt)),
         ("How accurate", accuracy),
@@ -71,6 +76,17 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
         markup.facts(facts),
     )
     return element("header", "\n", content, "\n")
+
+
+def _corrects(receipt: Receipt) -> str:
+    """Name the release that this one replaces, why, and what was copied from it."""
+    old = receipt.plan.get("corrects")
+    if not old:
+        return ""
+    copied = ", ".join(title(receipt, name) for name in old.get("copied", ()))
+    copies = f" Copied from it, at no charge: {copied}." if copied else ""
+    replaced = f"entry {old['entry']} of the same ledger, which this release replaces"
+    return f"{replaced}: {old['why']}.{copies}"
 
 
 def _totals(receipt: Receipt, plan: Plan | None) -> str:

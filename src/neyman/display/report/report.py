@@ -36,20 +36,22 @@ if TYPE_CHECKING:
     from neyman.publishing.release.folder import Release
 
 
-def page(release: Release, into: Path | None = None) -> str:
+def page(release: Release, into: Path | None = None, *, sequel: str = "") -> str:
     """Return the report of a release as one self-contained HTML document.
 
     Args:
         release: a `Release`. Its tables are read one part at a time.
         into: the file of the page. Its links point to the release. The default is a file in the
             folder of the release.
+        sequel: what the ledger says happened to the release after it was published.
 
     Raises:
         ValueError: the receipt is not valid, as for `page_from`.
     """
     names = cast(Iterable[str], release.tables)  # pyright: ignore[reportUnknownMemberType]
     tables: dict[str, Table] = {name: release.parquet(name) for name in names}
-    return page_from(release.receipt, tables, None, _folder_link(into, release.folder))
+    folder = _folder_link(into, release.folder)
+    return page_from(release.receipt, tables, None, folder, sequel)
 
 
 def _folder_link(into: Path | None, folder: Path) -> str:
@@ -65,6 +67,7 @@ def page_from(
     tables: Mapping[str, Table],
     plan: Plan | None = None,
     folder: str = "",
+    sequel: str = "",
 ) -> str:
     """Return the report as a self-contained HTML document, from a receipt and published tables.
 
@@ -74,6 +77,7 @@ def page_from(
             lower, and upper. The accuracy of missing or empty tables is omitted.
         plan: the receipt's plan, if it has been read.
         folder: the first part of links to files of the release, such as "release/".
+        sequel: what the ledger says happened to the release after it was published.
 
     Returns:
         HTML text. The same input gives the same text.
@@ -106,7 +110,9 @@ def page_from(
     rest = [fold for fold in folds if fold]
     more = markup.blocks(*(fold.element for fold in rest))
     body = markup.blocks(
-        opening_section.opening(receipt, plan, accuracy_section.accuracy_lines(receipt, errors)),
+        opening_section.opening(
+            receipt, plan, accuracy_section.accuracy_lines(receipt, errors), sequel
+        ),
         headline(receipt),
         accuracy_section.accuracy(receipt, errors),
         risk_section.findings(receipt),

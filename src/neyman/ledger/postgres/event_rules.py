@@ -35,6 +35,9 @@ _FIELDS = {
     " previous salt to units when",
     "begin": "entry kind number previous salt when",
     "void": "entry kind number previous salt when why",
+    "correct": "dataset entry kind number previous salt subject when why",
+    "withdraw": "dataset kind number previous salt subject when why",
+    "edition": "dataset kind number previous salt subject when",
     "finish": "digest entry files kind number previous published salt when",
 }
 """Each kind of event has these fields, in the order of its line."""
@@ -148,6 +151,8 @@ BEGIN
         RETURN {_STATE} = 'reserved';
     ELSIF kind = 'void' THEN
         RETURN {_STATE} = 'reserved' AND {_line_rule("why")};
+    ELSIF kind IN ('correct', 'withdraw') THEN
+        RETURN {_line_rule("why")};
     ELSIF kind = 'finish' THEN
         SELECT array_agg(path ORDER BY place) INTO paths
             FROM json_object_keys(files::json) WITH ORDINALITY AS file (path, place);
@@ -230,8 +235,10 @@ BEGIN
             AND CASE WHEN known.entry <> one THEN stored.paths IS NULL
                 ELSE stored.complete AND stored.paths = ARRAY(SELECT path COLLATE "C"
                     FROM jsonb_object_keys(told -> 'files') AS path ORDER BY 1) END, false);
-    ELSE
+    WHEN 'ledger', 'location' THEN
         RETURN true;
+    ELSE
+        RETURN EXISTS (SELECT 1 FROM @.note WHERE event = last);
     END CASE;
 END"""
 

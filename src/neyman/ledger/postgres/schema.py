@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from neyman.ledger.database import TABLES, VERSION
+from neyman.ledger.database import JOIN, TABLES, VERSION, note_rule, population_moves
 from neyman.ledger.postgres.event_rules import EVENT_RULES, LAST_EVENT
 from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE_BYTES
@@ -37,12 +37,13 @@ def _in_turn(table: str, events: str) -> list[str]:
     return trigger(f"{table}_in_turn", f"BEFORE {events} ON {table}", "in_turn()", "STATEMENT")
 
 
-_MOVES = """
+_MOVES = f"""
 DECLARE sign CONSTANT bigint := TG_ARGV[0];
 BEGIN
     IF TG_RELID <> '@.entry'::regclass THEN
         RAISE EXCEPTION 'only entries spend' USING ERRCODE = 'check_violation';
     END IF;
+    {population_moves("sign")}
     UPDATE @.purse SET spent = spent + sign * NEW.charge,
         spent_delta = spent_delta + sign * NEW.delta, entries = entries + sign
     WHERE dataset = NEW.dataset AND (NEW.part = '' OR part = NEW.part) AND holder IN
@@ -119,6 +120,19 @@ _RULES = [
         "an entry goes from reserved to reading to released, or is void, as the last event says",
     ),
     *never("entry", "DELETE OR TRUNCATE", "what is spent is spent"),
+    *_in_turn("note", "INSERT"),
+    *refusing(
+        "note_new",
+        "BEFORE INSERT ON note",
+        f"""EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE last = NEW.event AND kind = NEW.kind
+            AND told ->> 'dataset' = NEW.dataset AND told ->> 'subject' = NEW.subject)
+        AND {note_rule(f"(SELECT (told ->> 'entry')::bigint FROM {LAST_EVENT})")}""",
+        "a note is what the last event says, and possible",
+    ),
+    # Only the owner may change a purse, so only the owner can make a dataset an edition.
+    function("joins", f"BEGIN {JOIN} RETURN NULL; END"),
+    *trigger("note_edition", "AFTER INSERT ON note", "joins()", "ROW WHEN (NEW.kind = 'edition')"),
+    *never("note", "UPDATE OR DELETE OR TRUNCATE", "what happened is kept"),
     *_in_turn("publication", "INSERT"),
     *refusing(
         "publication_once",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neyman.ledger.chain import KINDS, START
-from neyman.ledger.database import TABLES
+from neyman.ledger.database import JOIN, TABLES, note_rule, population_moves
 
 _KEYED_BY_TEXT = ("account", "purse", "above", "publication")
 
@@ -23,16 +23,22 @@ def _never(table: str, events: tuple[str, ...], why: str) -> str:
     )
 
 
-def _moves(sign: str, row: str) -> str:
-    """Return SQL that adds the charge of entry ``row`` to purses, or subtracts it.
+def _shared(statement: str) -> str:
+    """Return a condition or statement of both dialects without the mark of the schema."""
+    return statement.replace("@.", "")
 
-    ``sign`` is "+" or "-". The purses are those of rule 3 in `neyman.ledger.database`.
+
+def _moves(sign: str) -> str:
+    """Return SQL that adds ``sign`` (1 or -1) times the charge of an entry's new row to purses.
+
+    The purses are those of rule 3 in `neyman.ledger.database`.
     """
-    return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
-        spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
-    WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN
+    return f"""{_shared(population_moves(sign))}
+    UPDATE purse SET spent = spent + {sign} * NEW.charge,
+        spent_delta = spent_delta + {sign} * NEW.delta, entries = entries + {sign}
+    WHERE dataset = NEW.dataset AND (NEW.part = '' OR part = NEW.part) AND holder IN
         (SELECT '' UNION
-        SELECT ancestor FROM above WHERE dataset = {row}.dataset AND holder = {row}.holder);"""
+        SELECT ancestor FROM above WHERE dataset = NEW.dataset AND holder = NEW.holder);"""
 
 
 def _field(field: str, line: str = "line") -> str:
@@ -106,7 +112,7 @@ CREATE TRIGGER purse_fixed BEFORE UPDATE ON purse
 WHEN NEW.dataset <> OLD.dataset OR NEW.holder <> OLD.holder OR NEW.part <> OLD.part
     OR NEW.parent IS NOT OLD.parent OR NEW.event <> OLD.event
     OR NEW.cap <> OLD.cap OR NEW.delta_cap <> OLD.delta_cap
-    OR NOT (NEW.entries = OLD.entries + 1 AND NEW.spent >= OLD.spent
+    OR NOT (NEW.entries >= OLD.entries AND NEW.spent >= OLD.spent
             AND NEW.spent_delta >= OLD.spent_delta
         OR NEW.entries = OLD.entries - 1 AND NEW.spent <= OLD.spent
             AND NEW.spent_delta <= OLD.spent_delta)
@@ -123,9 +129,9 @@ WHEN (NEW.state = 'reserved' AND NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM 
         AND {_field("part")} = NEW.part AND {_field("key")} = NEW.key
         AND {_field("units")} = NEW.charge AND {_field("delta_units")} = NEW.delta)) IS NOT TRUE
 BEGIN SELECT RAISE(ABORT, 'an entry is the last event''s, begins reserved, has an account'); END;
-CREATE TRIGGER entry_charged AFTER INSERT ON entry BEGIN {_moves("+", "NEW")} END;
+CREATE TRIGGER entry_charged AFTER INSERT ON entry BEGIN {_moves("1")} END;
 CREATE TRIGGER entry_void AFTER UPDATE ON entry WHEN NEW.state = 'void'
-BEGIN {_moves("-", "NEW")} END;
+BEGIN {_moves("-1")} END;
 CREATE TRIGGER entry_fixed BEFORE UPDATE ON entry
 WHEN NOT ((OLD.state = 'reserved' AND NEW.state IN ('reading', 'void')
         OR OLD.state = 'reading' AND NEW.state = 'released')
@@ -142,6 +148,16 @@ WHEN NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_field("entry")} = NEW.id
         ELSE 0 END)
 BEGIN SELECT RAISE(ABORT, 'an entry changes as the last event says'); END;
 {_never("entry", ("delete",), "what is spent is spent")}
+
+CREATE TRIGGER note_new BEFORE INSERT ON note
+WHEN (EXISTS (SELECT 1 FROM {_LAST} WHERE number = NEW.event AND {_field("kind")} = NEW.kind
+        AND {_field("dataset")} = NEW.dataset AND {_field("subject")} = NEW.subject)
+    AND NOT EXISTS (SELECT 1 FROM note WHERE event = NEW.event)
+    AND {_shared(note_rule(f"(SELECT {_field('entry')} FROM {_LAST})"))}) IS NOT TRUE
+BEGIN SELECT RAISE(ABORT, 'a note is what the last event says, and possible'); END;
+CREATE TRIGGER note_edition AFTER INSERT ON note WHEN NEW.kind = 'edition'
+BEGIN {_shared(JOIN)} END;
+{_never("note", ("update", "delete"), "what happened is kept")}
 
 CREATE TRIGGER publication_once BEFORE INSERT ON publication
 WHEN EXISTS (SELECT 1 FROM publication WHERE dataset = NEW.dataset AND key = NEW.key)

@@ -38,6 +38,7 @@ from neyman.publishing.plan.plan_fields import (
     BudgetPart,
     ColumnPart,
     ConsistencyPart,
+    CorrectsPart,
     DerivePart,
     HierarchyPart,
     KeyFilePart,
@@ -61,11 +62,10 @@ class NoMeasure(QueryPart):
 
 def _measure_meant(word: object) -> str | None:
     """Return the measure that a word names, or comes near to; None if there is none."""
-    if word in MEASURES:
-        return str(word)
-    other = SYNONYMS.get(str(word).casefold().replace("_", " "))
-    near = difflib.get_close_matches(str(word), MEASURES, n=1)
-    return other or (near[0] if near else None)
+    text = str(word)
+    near = difflib.get_close_matches(text, MEASURES, n=1)
+    other = SYNONYMS.get(text.casefold().replace("_", " "))
+    return text if text in MEASURES else other or (near[0] if near else None)
 
 
 def _class_of(value: object) -> str:
@@ -145,6 +145,7 @@ PARTS: Mapping[str, Sequence[type[BaseModel]]] = {
     "hierarchy": [HierarchyPart],
     "budget": [BudgetPart],
     "consistency": [ConsistencyPart],
+    "corrects": [CorrectsPart],
     "totals": [TotalsPart],
     "query": [QueryPart, *MEASURES.values()],
 }

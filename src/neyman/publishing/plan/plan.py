@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _COPIED = (
     *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
-    *("publisher", "disjoint"),
+    *("publisher", "disjoint", "corrects"),
 )
 """The fields that a plan copies unchanged from its document."""
 _MAX_QUERIES_SHOWN = 6  # queries in a text
@@ -87,7 +87,7 @@ class Plan(PlanModel):
             ``{"people": {"id": "id", "join": ["sex"]}}``.
         derive, lookup, hierarchy: sections by name, as in the TOML file.
         where: a condition on a row.
-        part, most_rows, source, publisher: as in the TOML file.
+        part, most_rows, source, publisher, corrects: as in the TOML file.
         noise: "discrete-gaussian" (the default) or "rounded-gaussian".
         disjoint: True to charge queries with disjoint filters for the worst of them, instead of for
             their sum.
@@ -143,6 +143,7 @@ class Plan(PlanModel):
         source: Mapping[str, Any] | None = None,
         noise: NoiseKind | None = None,
         publisher: str | None = None,
+        corrects: Mapping[str, Any] | None = None,
         disjoint: bool | None = None,
         totals: Sequence[Mapping[str, Any]] | None = None,
         consistency: str | Mapping[str, Any] | None = None,
@@ -152,7 +153,7 @@ class Plan(PlanModel):
         given |= {"columns": columns, "tables": tables, "derive": derive, "lookup": lookup}
         given |= {"hierarchy": hierarchy, "part": part, "most_rows": most_rows, "source": source}
         given |= {"noise": noise, "publisher": publisher, "consistency": consistency}
-        given |= {"disjoint": disjoint, "totals": totals}
+        given |= {"disjoint": disjoint, "totals": totals, "corrects": corrects}
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
@@ -541,6 +542,7 @@ class Plan(PlanModel):
             "where": self.rows.where,
             "source": self.source.to_dict() if self.source != PLAIN_SOURCE else None,
             "consistency": {"method": self.consistency} if self.consistency else None,
+            "corrects": self.corrects.to_dict() if self.corrects else None,
             "unit": self.unit.to_dict(),
             "tables": {table.name: table.to_dict() for table in self.tables} or None,
             "columns": self._column_sections(),

@@ -347,6 +347,23 @@ class ConsistencyPart(Strict):
     method: ConsistencyMethod = Field(description="'least-squares', 'nonnegative' or 'integer'")
 
 
+class CorrectsPart(Strict):
+    """Name the published release that a plan's release replaces."""
+
+    entry: int = Field(ge=1, description="the ledger's entry of the release to replace")
+    receipt: str = Field(pattern="^[0-9a-f]{64}$", description="the SHA-256 of its receipt.json")
+    why: Line = Field(description="what was wrong")
+    copied: Names = Field(
+        (),
+        description="the queries whose tables are copied from it: without reading the data, and "
+        "without a charge",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section as in a canonical plan."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
 class SourcePart(Strict):
     """Describe the form of a CSV file, and how texts write numbers and dates.
 
@@ -455,6 +472,9 @@ class PlanSections(Strict):
     disjoint: bool = Field(False, description="true to charge the worst of disjoint queries")
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
+    )
+    corrects: CorrectsPart | None = Field(
+        None, description="a [corrects] section: the release that this one replaces"
     )
     totals: Several[TotalsPart] = Field(
         (), description="a [[totals]] section for each table of exact public totals"

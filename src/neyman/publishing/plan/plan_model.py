@@ -27,6 +27,7 @@ from neyman.publishing.plan.measurement import Cases, Entry, rate_of
 from neyman.publishing.plan.plan_fields import (
     PLAIN_SOURCE,
     ConsistencyMethod,
+    CorrectsPart,
     NoiseKind,
     SourcePart,
     UnitPart,
@@ -57,6 +58,7 @@ class PlanModel:
     noise: NoiseKind = "discrete-gaussian"
     tables: tuple[PrivateTable, ...] = ()
     publisher: str | None = None
+    corrects: CorrectsPart | None = None
     disjoint: bool = False
     totals: tuple[Total, ...] = ()
     unspent: Fraction = Fraction(0)

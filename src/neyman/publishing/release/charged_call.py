@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypedDict
+from typing import Any, Literal, Self, TypedDict
 
 from neyman.extras import library_warnings
 from neyman.ledger.ledger import Ledger
@@ -25,6 +25,7 @@ from neyman.ledger.records import Account, ChargedError, Entry
 from neyman.ledger.throwaway import Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.relation import Neighboring
+from neyman.publishing.plan.plan_fields import CorrectsPart
 from neyman.publishing.release import receipt_format as parts
 
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -165,15 +166,18 @@ class ChargedCall:
         self._warnings.__enter__()
         return self
 
-    def finish(self, files: Mapping[str, bytes | Path]) -> StoredFiles | None:
-        """Store the files and mark the entry as released.
+    def finish(
+        self, files: Mapping[str, bytes | Path], corrects: CorrectsPart | None = None
+    ) -> StoredFiles | None:
+        """Store the files and mark the entry as released; see `Ledger.finish`.
 
         If an earlier call has published its files for this charge, return those files, else None.
         """
         if self.payer is None or self.entry is None:
             return None
         book, entry = self.payer.ledger, self.entry
-        if book.finish(entry, files).id == entry.id:
+        old: dict[str, Any] = {"corrects": corrects.entry, "why": corrects.why} if corrects else {}
+        if book.finish(entry, files, **old).id == entry.id:
             return None
         first = book.published(entry.dataset, entry.key)
         return first[1] if first else None

@@ -47,7 +47,8 @@ def draft(
 ) -> parts.Receipt:
     """Return the receipt that follows from the plan, without its files and the ledger's entry."""
     mechanism = plan.mechanism()
-    charged, charged_delta = charge(mechanism, currency)
+    listed = mechanism_list(plan, calibrated)
+    charged, charged_delta = charge(new_part(plan, listed, mechanism), currency)
     receipt = parts.Receipt(
         schema=parts.SCHEMA,
         plan=plan.canonical(),
@@ -55,7 +56,7 @@ def draft(
         dataset=plan.dataset,
         unit=parts.ReceiptUnit(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
-        mechanisms=mechanism_list(plan, calibrated),
+        mechanisms=listed,
         guarantee=guarantee(mechanism, plan, plan.scale),
         budget=plan.budget,
         tables=(),
@@ -66,6 +67,19 @@ def draft(
     )
     more = {"mechanism": mechanism.to_dict()} if plan.disjoint else {}
     return receipt.model_copy(update=more)
+
+
+def new_part(plan: Plan, listed: Sequence[parts.MechanismPart], mechanism: Mechanism) -> Mechanism:
+    """Return what a release is charged for: its mechanism without copied tables."""
+    if not (plan.corrects and plan.corrects.copied):
+        return mechanism
+    return composed((part.mechanism, part.count) for part in computed(plan, listed))
+
+
+def computed(plan: Plan, listed: Sequence[parts.MechanismPart]) -> tuple[parts.MechanismPart, ...]:
+    """Return the parts of the tables that are computed from the data, and not copied."""
+    copied = plan.corrects.copied if plan.corrects else ()
+    return tuple(part for part in listed if part.query not in copied)
 
 
 def guarantee(
@@ -305,7 +319,7 @@ def mechanism_of(receipt: parts.Receipt) -> Mechanism:
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
     """Compose mechanisms, given as JSON types (None for a declared table) with a count each."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
-    return reduce(add, mechanisms)
+    return reduce(add, mechanisms, Mechanism.nothing())
 
 
 def versions() -> dict[str, str]:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -55,6 +56,7 @@ from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables
 from neyman.publishing.release.charged_call import ChargedCall, Payer
+from neyman.publishing.release.correction import Replaced
 from neyman.publishing.release.detail_tables import detailed_cells, forms_with_first_counts
 from neyman.publishing.release.folder import (
     Contents,
@@ -65,7 +67,7 @@ from neyman.publishing.release.folder import (
     staging,
     sweep,
 )
-from neyman.publishing.release.receipt import draft
+from neyman.publishing.release.receipt import computed, draft
 from neyman.publishing.release.receipt_format import Receipt, ReceiptConsistency, ReceiptTable
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
@@ -98,24 +100,26 @@ WAIT_SECONDS = 3600.0  # seconds that a run waits for another run of its plan
 class FirstRun:
     """Make a release and its pages in the first run of a plan.
 
-    ``again`` also charges a plan whose earlier run failed.
+    ``again`` also charges a plan whose earlier run failed. ``source`` is None if every table is
+    copied from the release that is ``replaced``.
     """
 
     plan: Plan
-    source: Source
+    source: Source | None
     payer: Payer
     sign: str | Path | None
     pages: Pages
     remedy: Remedy = Remedy()
     again: bool = False
+    replaced: Replaced | None = None
 
     @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
         """Run the checks, charge the ledger, read the data, and put the release at ``out``."""
         plan, payer = self.plan, self.payer
         tell("looking at the data's form", 0.02)
-        form = self.source.rehearse(plan)
-        for name in self.source.names():
+        form = self.source.rehearse(plan) if self.source else dict[str, ibis.Table]()
+        for name in self.source.names() if self.source else ():
             tell(f"the table is {name}", 0.04)
         tell("finding the least noise", 0.05)
         calibrated = plan.calibrated()
@@ -131,7 +135,7 @@ class FirstRun:
                 Fraction(receipt.ledger.charged),
                 Fraction(receipt.ledger.charged_delta),
                 key=plan.hash,
-                mechanisms=[part.to_dict() for part in receipt.mechanisms]
+                mechanisms=[part.to_dict() for part in computed(plan, receipt.mechanisms)]
                 if receipt.mechanism is None
                 else [{"mechanism": receipt.mechanism, "count": 1}],
                 plan=json.dumps(receipt.plan, ensure_ascii=False),
@@ -148,7 +152,7 @@ class FirstRun:
             ) as call:
                 self._write(stage, entry, steps, form, tables, receipt)
                 steps("keeping a copy in the ledger", 0.92)
-                if first := call.finish(stage.files()):
+                if first := call.finish(stage.files(), plan.corrects):
                     stage.replace(first)
                 steps(_LAST, 0.95)
                 stage.publish()
@@ -167,16 +171,20 @@ class FirstRun:
     ) -> None:
         """Read the data and write every file. ``form`` has the tables, opened without rows."""
         tell("counting", 0.55)
-        files: list[ReceiptTable] = []
+        files = self.replaced.copy(stage) if self.replaced else []
+        copied = {one.query for one in files}
         deciding = [form for form in tables if form.query.searched]
-        opened = self.source.open_tables(self.plan, form)
-        with joined_tables.prepared_tables(self.plan, opened) as prepared:
+        opened = self.source.open_tables(self.plan, form) if self.source else {}
+        readied = joined_tables.prepared_tables(self.plan, opened) if opened else nullcontext([])
+        with readied as prepared:
             first = _count_cells(prepared, deciding, lambda part: None)
             if deciding:
                 files += write_tables(stage, deciding, first, lambda part: None)
             clips = clip_tables.chosen_clips(tables, stage.folder)
             known = forms_with_first_counts(clip_tables.forms_with(tables, clips), stage.folder)
-            others = [form for form in known if not form.query.searched]
+            others = [
+                form for form in known if not form.query.searched and form.query.name not in copied
+            ]
             exact = _count_cells(
                 prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
             )
@@ -187,6 +195,8 @@ class FirstRun:
         files += write_tables(
             stage, others, exact, lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part)
         )
+        places = {(form.query.name, form.level): place for place, form in enumerate(tables)}
+        files.sort(key=lambda one: places[one.query, one.level])
         update: dict[str, Any] = {"ledger": ledger}
         if clips:
             update["clips"] = clip_tables.clip_parts(tables, clips)

@@ -17,16 +17,23 @@ _DELTA, _LEVEL = 1e-6, 0.05
 
 
 def spent_curve(ledger: Ledger, account: Account) -> dict[str, Any]:
-    """Return epsilon and power of all charges to the most charged part, or why there are none."""
+    """Return epsilon and power of all charges to the most charged part, or why there are none.
+
+    Of a population, they include the most charged part of each edition.
+    """
     if not account.entries:
         return {"why": "nothing is spent"}
     if account.entries > _MOST_ENTRIES:
         return {"why": f"more than {_MOST_ENTRIES} entries are not composed"}
-    part = max(account.parts, key=lambda p: p.spent).name if account.parts else ""
+    part, *_ = parts = [
+        (one.dataset, max(one.parts, key=lambda p: p.spent).name if one.parts else "")
+        for one in (account, *map(ledger.account, account.editions))
+    ]
     lists = Counter(
         json.dumps(entry.mechanisms, sort_keys=True)
-        for entry in ledger.entries(account.dataset)
-        if entry.state != "void" and entry.part in ("", part)
+        for dataset, most in parts
+        for entry in ledger.entries(dataset)
+        if entry.state != "void" and entry.part in ("", most)
     )
     if len(lists) > _MOST_LISTS:
         return {"why": f"more than {_MOST_LISTS} different plans are not composed"}
@@ -37,7 +44,7 @@ def spent_curve(ledger: Ledger, account: Account) -> dict[str, Any]:
         )
         curve = reduce(add, mechanisms).tradeoff()
         return {
-            "part": part,
+            "part": part[1],
             "delta": _DELTA,
             "epsilon": curve.epsilon(delta=_DELTA),
             "level": _LEVEL,

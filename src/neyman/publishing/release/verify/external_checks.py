@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 from neyman.accounting.semantics.digits import many
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
-from neyman.ledger.records import LedgerError
+from neyman.ledger.records import LedgerError, Sequel
+from neyman.publishing.consistency.published_forms import FOLDER
+from neyman.publishing.plan.plan_fields import CorrectsPart
 from neyman.publishing.release.field_comparison import Differs, same, short
+from neyman.publishing.release.receipt_format import RECEIPT, Receipt
 from neyman.publishing.release.signing import SIGNATURE, SignatureError, check_signature
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
 from neyman.publishing.release.verify.case import Case
@@ -72,6 +75,11 @@ def check_published(case: Case, ledger: str | Path) -> str:
     try:
         with Ledger(ledger) as book:
             entry_and_files = book.published(plan.dataset, plan.hash)
+            after = sequel_text(book.sequels(entry_and_files[0])) if entry_and_files else ""
+            if plan.corrects:
+                old = book.entry(plan.corrects.entry)
+                before = book.published(old.dataset, old.key)
+                _check_copied(case, plan.corrects, before and before[1].hashes)
     except (LedgerError, ValueError) as error:
         raise Differs(str(error)) from None
     if entry_and_files is None:
@@ -88,4 +96,39 @@ def check_published(case: Case, ledger: str | Path) -> str:
     for path, own in hashes.items():
         if files.hashes.get(path) != own:
             raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
-    return f"entry {entry.id} has published these files, and was charged {entry.charge}"
+    done = f"entry {entry.id} has published these files, and was charged {entry.charge}"
+    return f"{done}. {after}" if after else done
+
+
+def _check_copied(case: Case, corrects: CorrectsPart, old: Mapping[str, str] | None) -> None:
+    """Check that the receipt names the release that it corrects, and copies its tables."""
+    if old is None or old.get(RECEIPT) != corrects.receipt:
+        raise Differs(f"plan.corrects is not the release that entry {corrects.entry} published")
+    for one in case.receipt["tables"]:
+        copied = one["query"] in corrects.copied and not one["path"].startswith(FOLDER)
+        if copied and old.get(one["path"]) != one["sha256"]:
+            raise Differs(f"{short(one['path'])} is not the file of entry {corrects.entry}")
+
+
+def sequel(receipt: Receipt, ledger: str | Path) -> str:
+    """Say what happened to a release after it was published, as a ledger has it; "" for nothing.
+
+    Raises:
+        LedgerError: the ledger has not published the release.
+    """
+    with Ledger(ledger) as book:
+        published = book.published(receipt.dataset, receipt.plan_hash)
+        if published is None:
+            raise LedgerError(f"{ledger} has published nothing of plan {receipt.plan_hash[:12]}")
+        return sequel_text(book.sequels(published[0]))
+
+
+def sequel_text(sequels: Sequence[Sequel]) -> str:
+    """Say what happened to a release after it was published; "" if it stands."""
+    if not sequels:
+        return ""
+    first, newest = sequels[0], next((s.entry for s in sequels[::-1] if s.entry is not None), None)
+    if first.entry is None:
+        return f"WITHDRAWN on {first.when[:10]}: {first.why}. Its charge stands"
+    ends = "" if sequels[-1].entry else f", which was withdrawn: {sequels[-1].why}"
+    return f"SUPERSEDED on {first.when[:10]}: {first.why}. The newest is entry {newest}{ends}"

@@ -39,7 +39,7 @@ from neyman.publishing.release.field_comparison import (
 )
 from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
 from neyman.publishing.release.folder import Release
-from neyman.publishing.release.receipt import guarantee, mechanism_list, versions
+from neyman.publishing.release.receipt import guarantee, mechanism_list, new_part, versions
 from neyman.publishing.release.receipt_format import FIRST, SCHEMA, ReceiptConsistency, check_format
 from neyman.publishing.release.verify import external_checks as evidence
 from neyman.publishing.release.verify import publication_checks as publication
@@ -231,7 +231,8 @@ def _charge(case: Case) -> str:
     same("ledger.account", case.plan.dataset, said["account"])
     if not isinstance(said["entry"], str) or not re.fullmatch("[1-9][0-9]{0,18}", said["entry"]):
         raise Differs(f"ledger.entry is {short(said['entry'])}, which is not a number of an entry")
-    own, own_delta = charge(case.mechanism, said["currency"])
+    listed = mechanism_list(case.plan, case.calibrated)
+    own, own_delta = charge(new_part(case.plan, listed, case.mechanism), said["currency"])
     charged = ratio(said["charged"])
     # A zCDP charge is exact. Other currencies are computed, and machines differ slightly.
     least = (
