@@ -33,8 +33,10 @@ def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> s
     kind = MEASURES.get(measure, Sum)
     if not kind.unit_power:
         subject, _ = unit(receipt)
-        counted = {Units: plural(subject), Distinct: "distinct values"}.get(kind, "rows")
-        return "" if declared else counted
+        if declared:
+            return ""
+        others = "distinct values" if kind is Distinct else "rows"
+        return plural(subject) if kind is Units else others
     columns = declared_columns(receipt)
     units = [
         str(columns.get(str(part[name]), {}).get("measurement_unit", ""))

@@ -23,7 +23,7 @@ causes. Unknown values have one extra code, so a query without this column loses
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,6 +54,7 @@ from neyman.publishing.plan.measures import (
 )
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query, measures_of
+from neyman.publishing.plan.query_part import QueryPart
 
 Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, Integers]]  # keys, and their numbers by measure
@@ -208,7 +209,11 @@ def _distinct(
         yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level, level)
 
 
-_READ_ALONE = {Distinct: _distinct, UnitRows: _unit_rows, Histogram: _largest_values}
+_READ_ALONE: Mapping[type[QueryPart], Callable[..., Iterator[tuple[Key, Cells]]]] = {
+    Distinct: _distinct,
+    UnitRows: _unit_rows,
+    Histogram: _largest_values,
+}
 """How to count values or units, for measures whose rows are read alone."""
 
 

@@ -96,7 +96,7 @@ def estimate(
     Returns:
         One row per cell. For quantiles, one row per quantile for each group of bins.
     """
-    of_keys = noisy.keys() == {"keys"}
+    of_keys = list(noisy) == ["keys"]
     result = (_keys if of_keys else ESTIMATES[query.kind])(query, noisy, rounded)
     return replace(result, decimals=0 if of_keys else decimals * query.kind.unit_power)
 
