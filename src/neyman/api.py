@@ -128,10 +128,7 @@ def run(
     tell = progress or notebook.progress_line()
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-    if corrects is not None:
-        plan = correcting(plan, corrects, why, copied)
-    elif why or copied:
-        raise ValueError("corrects is missing: why and copied are about the release to replace")
+    plan = correcting(plan, corrects, why, copied)
     check_key_files(plan, data)
     book = opened(ledger)
     out = resolved(out)
@@ -151,9 +148,9 @@ def run(
         published = book.published(plan.dataset, plan.hash)
         if published is None:
             replaced = Replaced.of(plan, book)
-            all_copied = old is not None and {one.name for one in plan.queries} <= {*old.copied}
-            source = None if all_copied else source
-            if source is None and not all_copied:
+            if replaced and replaced.has_all_of(plan):
+                source = None
+            elif source is None:
                 raise DataError(
                     "data is missing, and this plan is not published yet: give its private table"
                 )

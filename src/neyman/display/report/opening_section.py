@@ -16,7 +16,9 @@ from neyman.publishing.plan.expression_words import words as expression_words
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.planning.missing_values import missing_by_sentence
-from neyman.publishing.release.receipt_format import Receipt
+from neyman.publishing.release.approval import UNSIGNED
+from neyman.publishing.release.receipt_format import ApprovalPart, Receipt
+from neyman.publishing.release.signing import fingerprint
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def opening(
     exact = (
         "Declared public: exact totals that are not protected. They include rows dropped elsewhere."
     )
+    approval = receipt.ledger.approval
     facts: list[tuple[str, Node]] = [
         ("Warning", markup.strong(NOTICE) if receipt.ledger.throwaway else ""),
         ("As the ledger says", markup.strong(sequel) if sequel else ""),
@@ -61,6 +64,8 @@ def opening(
             markup.lines([listing(receipt, public, LIMITS.queries), exact]) if public else "",
         ),
         ("Exact totals", _totals(receipt, plan)),
+        ("Purpose", approval.purpose if approval else ""),
+        ("Approved by", _approved(approval) if approval else ""),
         ("Publisher", str(receipt.plan.get("publisher") or "not declared in the plan")),
         ("Date", f"{receipt.ledger.date} (UTC), the day of the charge in the ledger"),
     ]
@@ -76,6 +81,13 @@ def opening(
         markup.facts(facts),
     )
     return element("header", "\n", content, "\n")
+
+
+def _approved(approval: ApprovalPart) -> str:
+    """Name who approved the plan, and how far that is certain."""
+    until = f", to be run until {approval.until}" if approval.until else ""
+    key = approval.public and f"signed by the key {fingerprint(bytes.fromhex(approval.public))}"
+    return f"{approval.who} on {approval.date}{until}. Approval {key or UNSIGNED}."
 
 
 def _corrects(receipt: Receipt) -> str:

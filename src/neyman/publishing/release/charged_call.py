@@ -27,6 +27,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.plan_fields import CorrectsPart
 from neyman.publishing.release import receipt_format as parts
+from neyman.publishing.release.approval import checked_approval
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
@@ -106,6 +107,7 @@ class Payer:
         again: bool = False,
     ) -> Entry:
         """Reserve a charge durably; see `Ledger.reserve`."""
+        checked_approval(self.ledger, self.dataset, key)
         return self.ledger.reserve(
             self.dataset,
             key=key,

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from neyman.accounting.semantics.budget import PlanBudget, budget_of
+from neyman.ledger.records import Approval
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -199,6 +200,22 @@ class ReceiptTable(ReceiptPart):
     sha256: str
 
 
+class ApprovalPart(ReceiptPart):
+    """State who approved the plan, as the ledger said at the charge.
+
+    Args:
+        date: the UTC day of the approval.
+        public: the key that signed it, in hexadecimal digits. "" if it is not signed.
+    """
+
+    who: str
+    purpose: str
+    until: str
+    date: str
+    public: str
+    signature: str
+
+
 class LedgerPart(ReceiptPart):
     """State the charge and the account that paid.
 
@@ -207,6 +224,7 @@ class LedgerPart(ReceiptPart):
         date: only for a release: the UTC day on which the entry was reserved, as YYYY-MM-DD, by the
             machine's clock. It is "" before the charge, as the entry is.
         note: a warning, if nothing or a throwaway ledger was charged.
+        approval: who approved the plan, if someone did.
     """
 
     account: str = ""
@@ -217,6 +235,7 @@ class LedgerPart(ReceiptPart):
     date: str = ""
     throwaway: bool = False
     note: str = ""
+    approval: ApprovalPart | None = None
 
     @model_validator(mode="after")
     def _has_payer(self) -> Self:
@@ -245,6 +264,12 @@ class LedgerPart(ReceiptPart):
             charged_delta=str(charged_delta),
         )
         return part.model_copy(update={"throwaway": True}) if throwaway else part
+
+    def approved(self, approval: Approval) -> Self:
+        """Return the part with the approval of the plan."""
+        words = ("who", "purpose", "until", "public", "signature")
+        own = {word: getattr(approval, word) for word in words} | {"date": approval.when[:10]}
+        return self.model_copy(update={"approval": ApprovalPart(**own)})
 
 
 def _dated(part: LedgerPart) -> LedgerPart:

@@ -54,6 +54,7 @@ from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, PlanError, SourcePa
 from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables
+from neyman.publishing.release.approval import checked_approval
 from neyman.publishing.release.charged_call import ChargedCall, Payer
 from neyman.publishing.release.correction import Replaced
 from neyman.publishing.release.detail_tables import detailed_cells, forms_with_first_counts
@@ -128,6 +129,9 @@ class FirstRun:
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
+        approval = checked_approval(payer.ledger, plan.dataset, plan.hash, self.sign)
+        if approval is not None:
+            receipt = receipt.model_copy(update={"ledger": receipt.ledger.approved(approval)})
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
