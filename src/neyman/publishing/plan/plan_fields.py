@@ -605,6 +605,24 @@ class KeyPart(Strict):
     )
 
 
+class PrintPart(Strict):
+    """Print a text in the place of each small cell."""
+
+    below: Exact = Field(
+        description="cells with a noisy value below this number are printed as a text"
+    )
+    as_: Line = Field(alias="as", description="the text, such as '<10', which is no number")
+
+    @model_validator(mode="after")
+    def _is_no_number(self) -> PrintPart:
+        number = None
+        with suppress(ArithmeticError):
+            number = Decimal(re.sub("[, ']", "", self.as_))
+        if number is not None:
+            raise ValueError(f"as = {self.as_!r} reads as a number; give a text such as '<10'")
+        return self
+
+
 class QueryPart(Strict):
     """Define one measure, by public columns, at one or more levels."""
 
@@ -660,6 +678,10 @@ class QueryPart(Strict):
     delta: Exact | None = Field(
         None, description="the chance that a key of a single unit is published, below 1"
     )
+    print: PrintPart | None = Field(
+        None, description="{ below = 10, as = '<10' }: how small cells are printed"
+    )
+    nonnegative: bool = Field(False, description="true to publish values below 0 as 0")
     where: Text | None = Field(
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
     )

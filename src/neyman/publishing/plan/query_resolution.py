@@ -44,7 +44,16 @@ class Limits:
 LIMITS = Limits()
 
 
-VALUE_COLUMNS = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+VALUE_COLUMNS = (
+    "printed",
+    "value",
+    "standard_error",
+    "lower",
+    "upper",
+    "at_least",
+    "below",
+    "quantile",
+)
 DETAIL_COLUMNS = ("detail", "first_count")  # columns of a table whose groups differ in detail
 
 
@@ -192,6 +201,7 @@ def _query(
     numbers = numbers_of(context, errors)
     errors += _public_problems(context, hierarchies)
     errors += _share_problems(context)
+    errors += _print_problems(context)
     errors += _detail_problems(context, hierarchies)
     query = None
     if numbers is not None and not errors and not _has_failed_parts(context, hierarchies):
@@ -397,6 +407,28 @@ def _why_not_public(context: QueryContext) -> str:
     return ""
 
 
+def _print_problems(context: QueryContext) -> Iterator[str]:
+    """Yield why the query's cells cannot be printed as texts, or raised to 0."""
+    part = context.part
+    for field, given in (("print", part.print is not None), ("nonnegative", part.nonnegative)):
+        if not given:
+            continue
+        negative = part.clip == "discover-signed" or (
+            isinstance(part.clip, tuple) and part.clip[0] < 0
+        )
+        reason = ""
+        if part.measure not in ("count", "units", "sum"):
+            reason = f"a {part.measure} has none: it is for counts, units, and sums"
+        elif part.measure == "sum" and negative:
+            reason = "this sum can be negative: give its clip a low end of at least 0"
+        elif part.delta is not None or part.detail is not None:
+            reason = "with delta or detail, a published value decides which rows there are"
+        elif context.document.consistency is not None:
+            reason = "consistent tables are made of the printed values: leave [consistency] out"
+        if reason:
+            yield f"{context.spot(field)}: {reason}"
+
+
 def _share_problems(context: QueryContext) -> Iterator[str]:
     part, (names, measured, others) = context.part, _levels(context)
     for level, value in part.weight.items() if isinstance(part.weight, dict) else ():
@@ -464,6 +496,8 @@ def _resolve_query(
         optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
         complete=part.complete,
         detail=_detail(part),
+        nonnegative=part.nonnegative,
+        printed=(part.print.below, part.print.as_) if part.print else None,
     )
 
 
