@@ -47,6 +47,7 @@ def run(
     corrects: Release | str | Path | None = None,
     why: str = "",
     copied: Sequence[str] = (),
+    balance: bool = True,
     pages: Pages | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -85,6 +86,7 @@ def run(
         copied: names of queries whose tables were right, and are copied from the old release. They
             cost nothing. All other tables get new noise. A run that copies every table needs no
             data.
+        balance: False to leave out of the receipt what the ledger says was spent before.
         pages: the pages to publish beside the tables, each computed from the release:
             ``{"report.html": page}`` if not given.
         progress: function of a stage's name and the part done, in [0, 1]. By default, a notebook
@@ -157,7 +159,14 @@ def run(
             check_folder(out, None)
             files = {"report.html": page} if pages is None else pages
             first = FirstRun(
-                plan, source, payer, sign, files, again=charge_again, replaced=replaced
+                plan,
+                source,
+                payer,
+                sign,
+                files,
+                again=charge_again,
+                replaced=replaced,
+                balance=balance,
             )
             return first.make(out, tell)
         if source is not None:

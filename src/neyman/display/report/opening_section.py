@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics import unchecked_claims as unchecked
-from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.digits import many, plural
 from neyman.display.report import html as markup
 from neyman.display.report.headline import kinds_of_disclosure, strength
 from neyman.display.report.receipt_view import listing, tables_of, title, unit
@@ -157,6 +158,17 @@ def caveats(receipt: Receipt) -> Element:
         f"The limits are for this release alone. Each other release about the same {subject} adds "
         "to the risk.",
     ]
+    if balance := receipt.ledger.balance:
+        spent, cap, left = (
+            words.number(text) for text in (balance.spent, balance.cap, balance.left)
+        )
+        lines.append(
+            f"As the ledger said (event {balance.events}), {spent} of {cap} in "
+            f"{receipt.ledger.currency} had been spent on these {plural(subject)} before this "
+            f"release ({balance.account}), and {left} was left after it. `neyman verify` cannot "
+            "check this without the ledger. Releases outside this ledger are not counted, and "
+            "neither is a wrong statement about who is in which dataset."
+        )
     column = receipt.plan.get("unit", {}).get("id")
     if unchecked.one_row_each(subject, column):
         most = "one row" if rows == 1 else f"{rows:,} rows"

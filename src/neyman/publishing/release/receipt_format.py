@@ -216,6 +216,24 @@ class ApprovalPart(ReceiptPart):
     signature: str
 
 
+class BalancePart(ReceiptPart):
+    """State what the ledger said about the budget of these people. It follows from no plan.
+
+    Args:
+        account: the dataset, or the population of an edition.
+        spent: its total charge before this release, in the currency.
+        left: what a later release of the dataset may still be charged.
+        cap: the account's cap.
+        events: the number of the ledger's events at that moment.
+    """
+
+    account: str
+    spent: str
+    left: str
+    cap: str
+    events: int
+
+
 class LedgerPart(ReceiptPart):
     """State the charge and the account that paid.
 
@@ -225,6 +243,7 @@ class LedgerPart(ReceiptPart):
             machine's clock. It is "" before the charge, as the entry is.
         note: a warning, if nothing or a throwaway ledger was charged.
         approval: who approved the plan, if someone did.
+        balance: what was spent before on these people, and what is left.
     """
 
     account: str = ""
@@ -236,6 +255,7 @@ class LedgerPart(ReceiptPart):
     throwaway: bool = False
     note: str = ""
     approval: ApprovalPart | None = None
+    balance: BalancePart | None = None
 
     @model_validator(mode="after")
     def _has_payer(self) -> Self:

@@ -101,7 +101,7 @@ class FirstRun:
     """Make a release and its pages in the first run of a plan.
 
     ``again`` also charges a plan whose earlier run failed. ``source`` is None if every table is
-    copied from the release that is ``replaced``.
+    copied from the release that is ``replaced``. ``balance`` states in the receipt what is spent.
     """
 
     plan: Plan
@@ -112,6 +112,7 @@ class FirstRun:
     remedy: Remedy = Remedy()
     again: bool = False
     replaced: Replaced | None = None
+    balance: bool = True
 
     @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
@@ -132,6 +133,7 @@ class FirstRun:
         approval = checked_approval(payer.ledger, plan.dataset, plan.hash, self.sign)
         if approval is not None:
             receipt = receipt.model_copy(update={"ledger": receipt.ledger.approved(approval)})
+        before = payer.spent()
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
@@ -153,6 +155,9 @@ class FirstRun:
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
+                if self.balance:
+                    known = receipt.ledger.model_copy(update={"balance": payer.balance(*before)})
+                    receipt = receipt.model_copy(update={"ledger": known})
                 self._write(stage, entry, steps, form, tables, receipt)
                 steps("keeping a copy in the ledger", 0.92)
                 if first := call.finish(stage.files(), plan.corrects):

@@ -221,7 +221,7 @@ def _charge(case: Case) -> str:
     said = case.receipt["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta", "date")
     marked = said.get("throwaway", False)
-    more = [name for name in ("throwaway", "approval") if name in said]
+    more = [name for name in ("throwaway", "approval", "balance") if name in said]
     keys("ledger", (*fields, *more), said)
     if not _is_date(said["date"]):
         raise Differs(
