@@ -47,6 +47,7 @@ def run(
     corrects: Release | str | Path | None = None,
     why: str = "",
     copied: Sequence[str] = (),
+    balance: bool = True,
     pages: Pages | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -85,6 +86,7 @@ def run(
         copied: names of queries whose tables were right, and are copied from the old release. They
             cost nothing. All other tables get new noise. A run that copies every table needs no
             data.
+        balance: False to leave out of the receipt what the ledger says was spent before.
         pages: the pages to publish beside the tables, each computed from the release:
             ``{"report.html": page}`` if not given.
         progress: function of a stage's name and the part done, in [0, 1]. By default, a notebook
@@ -128,10 +130,7 @@ def run(
     tell = progress or notebook.progress_line()
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-    if corrects is not None:
-        plan = correcting(plan, corrects, why, copied)
-    elif why or copied:
-        raise ValueError("corrects is missing: why and copied are about the release to replace")
+    plan = correcting(plan, corrects, why, copied)
     check_key_files(plan, data)
     book = opened(ledger)
     out = resolved(out)
@@ -151,16 +150,23 @@ def run(
         published = book.published(plan.dataset, plan.hash)
         if published is None:
             replaced = Replaced.of(plan, book)
-            all_copied = old is not None and {one.name for one in plan.queries} <= {*old.copied}
-            source = None if all_copied else source
-            if source is None and not all_copied:
+            if replaced and replaced.has_all_of(plan):
+                source = None
+            elif source is None:
                 raise DataError(
                     "data is missing, and this plan is not published yet: give its private table"
                 )
             check_folder(out, None)
             files = {"report.html": page} if pages is None else pages
             first = FirstRun(
-                plan, source, payer, sign, files, again=charge_again, replaced=replaced
+                plan,
+                source,
+                payer,
+                sign,
+                files,
+                again=charge_again,
+                replaced=replaced,
+                balance=balance,
             )
             return first.make(out, tell)
         if source is not None:

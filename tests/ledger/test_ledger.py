@@ -489,7 +489,9 @@ def test_a_mistake_in_the_terms_says_how_to_go_on_until_something_is_charged(led
     ):
         with pytest.raises(LedgerError, match=r"census@1 is registered") as refusal:
             call()
+        assert "only the custodian" in str(refusal.value)
         assert "census@1-b" not in str(refusal.value)
+        assert "another name" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("argument", "value"), [

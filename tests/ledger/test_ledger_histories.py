@@ -40,6 +40,7 @@ class AgainstFractions(RuleBasedStateMachine):
         self.entries: dict[int, dict] = {}
         self.published: dict[tuple[str, str], tuple[int, dict]] = {}
         self.sequel: dict[int, int | None] = {}
+        self.approved: set[str] = set()
         self.checkpoints: list = []
 
     def counted(self, dataset: str, holder: str, part: str, what: str = "charge") -> Fraction:
@@ -75,6 +76,23 @@ class AgainstFractions(RuleBasedStateMachine):
     @initialize(parts=st.sampled_from([(), ("n", "s")]), cap=st.fractions(1, 3, max_denominator=9))
     def first(self, parts, cap):
         self.create("a@1", cap, parts)
+        terms: dict = {"cap": cap, "delta_cap": "1/2", "parts": parts, **UNIT}
+        self.ledger.create("d@1", approval="required", **terms)
+        self.parts["d@1"], self.holders["d@1", ""] = parts, (cap, ("",))
+
+    @rule(key=st.sampled_from("xyz"), revoke=st.booleans())
+    def approve(self, key, revoke):
+        def call():
+            if revoke:
+                return self.ledger.revoke("d@1", key, who="b")
+            return self.ledger.approve("d@1", key, plan="p", who="b")
+
+        if (key in self.approved) == revoke:
+            call()
+            self.approved ^= {key}
+        else:
+            with pytest.raises(LedgerError, match=r"is not approved|is approved already"):
+                call()
 
     @rule(
         name=st.sampled_from(["a@1", "b@1", "c@1"]),
@@ -94,7 +112,7 @@ class AgainstFractions(RuleBasedStateMachine):
             self.holders[name, ""] = (cap, ("",))
 
     @rule(
-        edition=st.sampled_from(["a@1", "b@1", "c@1"]),
+        edition=st.sampled_from(["a@1", "b@1", "c@1", "d@1"]),
         population=st.sampled_from(["b@1", "c@1", "c@1"]),
     )
     def join(self, edition, population):
@@ -144,7 +162,7 @@ class AgainstFractions(RuleBasedStateMachine):
                 self.ledger.allocate("a@1", to, of=of, cap=cap)
 
     @rule(
-        name=st.sampled_from(["a@1", "a@1", "b@1", "c@1"]),
+        name=st.sampled_from(["a@1", "a@1", "b@1", "c@1", "d@1"]),
         to=st.sampled_from(["", "", "t", "u"]),
         part=st.sampled_from(["", "", "n", "s"]),
         key=st.sampled_from("xyz"),
@@ -180,6 +198,12 @@ class AgainstFractions(RuleBasedStateMachine):
             assert (refusal.value.requested, refusal.value.left) == (asked, had)
             assert refusal.value.difference == asked - had
             assert refusal.value.currency == ("zcdp" if of_charge else "delta")
+            for e in replaced:
+                e["state"] = "reserved"
+            return
+        if name == "d@1" and key not in self.approved:
+            with pytest.raises(LedgerError, match="needs an approval of each charge"):
+                call()
             for e in replaced:
                 e["state"] = "reserved"
             return

@@ -144,7 +144,7 @@ def rewritten(path: Path, kind: str, name: str, value: Any) -> None:
 
 FIELDS = {
     "ledger": ["id", "kind", "number"],
-    "account": ["dataset", "parts", "cap", "units", "rows", "currency", "delta_units"],
+    "account": ["dataset", "parts", "cap", "units", "rows", "currency", "delta_units", "approval"],
     "allocation": ["dataset", "to", "of", "cap", "units"],
     "reserve": [
         "entry", "dataset", "to", "part", "key", "charge", "units", "plan", "mechanisms", "when",
@@ -152,6 +152,7 @@ FIELDS = {
     ],
     "begin": ["entry"], "finish": ["entry", "published", "files", "digest", "when"],
     "void": ["entry"], "edition": ["dataset", "subject"],
+    "approve": ["dataset", "subject", "who"], "revoke": ["dataset", "subject", "who"],
     "correct": ["dataset", "subject", "entry", "why"], "withdraw": ["dataset", "subject", "why"],
 }  # fmt: skip
 
@@ -168,6 +169,8 @@ def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_
         ledger.join(NAME, "all@1")
         ledger.finish(reading(ledger, 0, "l"), FILES, corrects=1, why="a slip")
         ledger.withdraw(3, "a slip")
+        ledger.approve(NAME, "m", plan="m", who="a person")
+        ledger.revoke(NAME, "m", who="a person")
     content = path.read_bytes()
     for value in STRANGE:
         path.write_bytes(content)
@@ -182,6 +185,7 @@ def test_an_event_with_an_odd_value_is_found_and_ends_no_method_in_a_defect(tmp_
                 lambda: ledger.allocations(NAME),
                 lambda: ledger.published(NAME, "k"),
                 lambda: ledger.sequels(1),
+                lambda: ledger.approval(NAME, "m"),
                 lambda: ledger.create(NAME, cap=1, **UNIT),
                 lambda: ledger.allocate(NAME, "team", cap="1/2"),
                 lambda: reserve(ledger, "1/100"),

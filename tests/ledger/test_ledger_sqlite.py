@@ -348,7 +348,7 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
     f"INSERT INTO entry ({ENTRY}) VALUES"
     " (9, 'census@1', '', '', 'k', 'reserved', 0, 720720000000001, 1, NULL)",
     "INSERT OR REPLACE INTO account VALUES"
-    " ('census@1', 'person', 'replace-one', 1, 'zcdp', '[]', 1)",
+    " ('census@1', 'person', 'replace-one', 1, 'zcdp', '[]', '', 1)",
     f"INSERT OR REPLACE INTO purse ({PURSE}) VALUES"
     " ('census@1', '', '', NULL, 1, 5, 5, 0, 0, 0)",
     f"INSERT INTO purse ({PURSE}) VALUES ('census@1', 'x', '', '', 1, 5, 5, 1, 0, 1)",

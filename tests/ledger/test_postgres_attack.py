@@ -312,9 +312,10 @@ def test_an_event_comes_with_its_rows_or_not_at_all(writer: Writer):
 
 def account() -> dict[str, Any]:
     fields = {"dataset": "fresh@1", **UNIT, "currency": "zcdp", "parts": [], "cap": "1/1"}
-    return fields | {"units": 1, "delta_cap": "0/1", "delta_units": 0}
+    return fields | {"units": 1, "delta_cap": "0/1", "delta_units": 0, "approval": ""}
 
 
+APPROVAL = dict.fromkeys(("plan", "who", "purpose", "until", "public", "signature"), "x")
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY_DIGITS = "<5000 digits>"  # Python does not write so long a number by itself
 ODD = [
@@ -348,6 +349,8 @@ def test_what_the_database_accepts_verifies(writer: Writer):
             ("void", {"entry": reserved, "why": "x"}),
             ("withdraw", {"dataset": NAME, "subject": str(old), "why": "x"}),
             ("correct", {"dataset": NAME, "subject": str(old), "why": "x", "entry": new}),
+            ("approve", {"dataset": NAME, "subject": "k", **APPROVAL}),
+            ("revoke", {"dataset": NAME, "subject": "k", "who": "x"}),
             ("finish", finish(began)),
         ):
             answer = dict(sound)
@@ -369,11 +372,21 @@ def test_what_the_database_accepts_verifies(writer: Writer):
                         answer["entry"] = reserved
                     elif kind == "finish":
                         answer |= finish(reading(book, 0).id)
+                    elif kind == "approve":
+                        book.revoke(NAME, str(book_subject(book)), who="x")
+                    elif kind == "revoke":
+                        book.approve(NAME, "k", plan="x", who="x")
                     elif kind in ("withdraw", "correct"):
                         fresh = book.finish(reading(book, 0), {"a": b""})
                         answer["subject"] = str(fresh.id)
     assert accepted > 20
     stands(owner, url, 0)
+
+
+def book_subject(book: Ledger) -> object:
+    """The subject of the last event."""
+    *_, line = book.lines()
+    return json.loads(line)["subject"]
 
 
 def finish(entry: int) -> dict[str, Any]:
@@ -420,7 +433,7 @@ def attempt_with(
         state, ended = ("reading", None) if kind == "begin" else ("void", number + 1)
         query = "UPDATE rights.entry SET state = %s, ended = %s WHERE id = %s"
         run(connection, query, state, ended, odd["entry"])
-    elif kind in ("withdraw", "correct"):
+    elif kind in ("withdraw", "correct", "approve", "revoke"):
         query = "INSERT INTO rights.note VALUES (%s, %s, %s, %s)"
         run(connection, query, number + 1, kind, odd["dataset"], odd["subject"])
     else:

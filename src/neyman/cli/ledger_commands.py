@@ -40,6 +40,8 @@ def ledger_create(
     delta_cap: str | None = None,
     part: list[str] = [],  # noqa: B006 (typer copies it)
     population: str = "",
+    approval: str = "",
+    approver: list[Path] = [],  # noqa: B006 (typer copies it)
     checkpoint: Path | None = None,
 ) -> Answer:
     """Register a dataset version, privacy unit, and cap.
@@ -62,6 +64,8 @@ def ledger_create(
         part: A part of the data, with its own cap. Nothing checks that parts are disjoint: you
             answer for that.
         population: Registered dataset whose cap covers this edition, too (see ledger join).
+        approval: required, to refuse each plan that no second person approved (see plan approve).
+        approver: Public key (PEM) of which one must sign an approval.
         checkpoint: Checkpoint file. A ledger that is behind it is refused.
     """
     with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
@@ -81,6 +85,10 @@ def ledger_create(
             raise ValueError(f"{missing} is missing: give a dataset and its --cap, or a --plan")
         usual: dict[str, Any] = {"protects": "person", "neighboring": "replace-one"}
         more: dict[str, Any] = {"parts": tuple(part), "population": population}
+        more |= {
+            "approval": approval or ("required" if approver else ""),
+            "approvers": [publishing.public_bytes(key).hex() for key in approver],
+        }
         account = book.create(**usual | terms, currency=currency, **more)
         several = len(book.datasets()) > 1
     lines, subject = [repr(account)], account.protects

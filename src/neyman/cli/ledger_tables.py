@@ -125,6 +125,8 @@ def _about(event: Mapping[str, Any]) -> str:
             return f"published {event['digest'][:12]}{as_entry}"
         case "edition":
             return f"{event['dataset']}, of {event['subject']}"
+        case "approve" | "revoke":
+            return f"{event['subject'][:19]} by {event['who']}"
         case "correct" | "withdraw":
             return f"entry {event['subject']}: {event['why']}"
         case _:

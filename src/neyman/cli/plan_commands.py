@@ -171,6 +171,47 @@ def plan_check(
     return Answer(content, lines)
 
 
+@command("plan approve", "plan.toml --ledger ledger.db --who 'A. Person' --key approver")
+def plan_approve(
+    file: Path,
+    *,
+    ledger: str,
+    who: str,
+    purpose: str = "",
+    until: str = "",
+    key: Path | None = None,
+    revoke: bool = False,
+    checkpoint: Path | None = None,
+) -> Answer:
+    """Approve exactly this plan as a second person, or take the approval back.
+
+    A dataset that was registered with --approval required refuses every other charge.
+
+    Args:
+        file: The plan, a TOML file. Its key files are part of what is approved.
+        ledger: The ledger: a path, or postgresql://...
+        who: Who approves it.
+        purpose: What the release is for. Its report prints it.
+        until: Last day on which it may be run, 2027-12-31, by this machine's clock.
+        key: Private key (PEM) of the approver, which signs the approval.
+        revoke: Take the approval back, for the future.
+        checkpoint: Checkpoint file. A ledger that is behind it is refused.
+    """
+    plan = neyman.Plan.load(file)
+    content = {"dataset": plan.dataset, "plan": plan.name, "plan_hash": plan.hash, "who": who}
+    with neyman.Ledger(ledger, checkpoint=checkpoint) as book:
+        if revoke:
+            book.revoke(plan.dataset, plan.hash, who=who)
+            line = f"{plan.hash} of {plan.dataset} is not approved anymore. What was charged stays."
+            return Answer(content | {"approved": False}, [line])
+        given = publishing.approve(plan, book, who=who, purpose=purpose, until=until, key=key)
+    signed = "signed" if given.public else publishing.UNSIGNED
+    return Answer(
+        content | {"approved": True, "signed": bool(given.public)},
+        [f"{plan.name} ({plan.hash}) is approved by {who}, {signed}"],
+    )
+
+
 @command("plan split", "plan.toml --weight race.county=4 --out split.toml")
 def plan_split(
     plan: Path,

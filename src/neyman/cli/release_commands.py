@@ -62,6 +62,7 @@ def run(
     corrects: Path | None = None,
     why: str = "",
     copy: list[str] = [],  # noqa: B006 (typer copies it)
+    balance: bool = True,
 ) -> Answer:
     """Publish a release and charge the ledger.
 
@@ -80,6 +81,7 @@ def run(
         wait: Seconds to wait for another run of this plan.
         corrects: Folder of the release that this one replaces.
         why: What was wrong with it, for both reports.
+        balance: Write into the receipt what was spent on these people, and what is left.
         copy: A query whose tables are copied from it, without noise and without a charge.
     """
     bound = bound_tables(data)
@@ -103,6 +105,7 @@ def run(
             corrects=corrects,
             why=why,
             copied=copy,
+            balance=balance,
             progress=tell,
         )
     return Answer(_release_dict(release, out), _release_lines(release, out))

@@ -23,6 +23,7 @@ class AccountTerms(NamedTuple):
     rows: int
     currency: str
     parts: str
+    approval: str
 
 
 class Purse(NamedTuple):
@@ -64,10 +65,10 @@ class Situation:
     tries: int
 
 
-_TERMS = (str, str, int, str, str)
+_TERMS = (str, str, int, str, str, str)
 _PURSE = (str, str, str, str | None, int, int, int, int, int)
 _KINDS = (*_TERMS, *_PURSE, int, str, int, int)
-_SITUATION = """SELECT a.protects, a.neighboring, a.rows, a.currency, a.parts,
+_SITUATION = """SELECT a.protects, a.neighboring, a.rows, a.currency, a.parts, a.approval,
     p.dataset, p.holder, p.part, p.parent, p.cap, p.delta_cap, p.spent, p.spent_delta, p.entries,
     (SELECT max(number) FROM event), (SELECT hash FROM event ORDER BY number DESC LIMIT 1),
     (SELECT coalesce(max(id), 0) FROM entry),
@@ -98,9 +99,9 @@ def situation(db: Transaction, dataset: str, account: str, part: str, key: str =
     if not rows:
         raise LedgerError(_unknown(db, dataset, account, part))
     population = typed_rows(db, _PURSE, _POPULATION, part, part, dataset)
-    purses = tuple(Purse(*row) for row in (*(row[5:14] for row in rows), *population))
-    number, head, last, tries = rows[0][14:]
-    return Situation(AccountTerms(*rows[0][:5]), purses, number, head, last, tries)
+    purses = tuple(Purse(*row) for row in (*(row[6:15] for row in rows), *population))
+    number, head, last, tries = rows[0][15:]
+    return Situation(AccountTerms(*rows[0][:6]), purses, number, head, last, tries)
 
 
 def registered(db: Transaction) -> list[str]:
@@ -163,6 +164,8 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
         totals=totals,
         population=next((p.dataset for p in now.purses if p.dataset != dataset), ""),
         editions=_editions(db, dataset),
+        approval="required" if terms.approval else "",
+        approvers=tuple(texts(terms.approval)) if terms.approval else (),
     )
 
 
@@ -242,7 +245,9 @@ def _other_unit(dataset: str, unit: tuple[str, str, int], now: Situation) -> str
     elif KEEPING in unit[1]:
         right = "leave the totals out of the plan, because its other releases do not state them"
     unused = not any(purse.entries for purse in now.purses)
-    return f"{right}; or, {replacement(dataset)}" if unused else right
+    if unused:
+        return f"{right}; or, {replacement(dataset)}"
+    return f"{right}: charges were made on its terms, and only the custodian can decide otherwise"
 
 
 def _label(dataset: str, holder: str, part: str = "") -> str:

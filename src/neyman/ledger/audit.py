@@ -27,6 +27,7 @@ from neyman.ledger.units import DELTA, units_down, units_up
 from neyman.numerics.canonical_order import order_key
 
 _MAX_PROBLEMS = 50
+_APPROVAL = ("dataset", "subject", "plan", "who", "purpose", "until", "public", "signature")
 _Pair = tuple[str, str]
 _Purse = tuple[str, str, str]
 _ENTRY = (int, str, str, str, str, int, int, int, str, int | None)
@@ -203,6 +204,7 @@ class _Replay:
             "dataset": dataset,
             "rows": typed_field(event, "rows", int),
             "parts": parts,
+            "approval": typed_field(event, "approval", str),
             "number": event["number"],
         }
         self.above[dataset, ""] = ("",)
@@ -259,6 +261,20 @@ class _Replay:
         ):
             raise Damage(f"is about entry {subject}, which is corrected or withdrawn already")
 
+    def _approve(self, event: Mapping[str, Any]) -> None:
+        dataset, key, *_ = (typed_field(event, name, str) for name in _APPROVAL)
+        if dataset not in self.accounts or self._approved(dataset, key):
+            raise Damage(f"approves {key[:40]} of {dataset} a second time, or of no dataset")
+
+    def _revoke(self, event: Mapping[str, Any]) -> None:
+        dataset, key, _ = (typed_field(event, name, str) for name in ("dataset", "subject", "who"))
+        if not self._approved(dataset, key):
+            raise Damage(f"revokes {key[:40]} of {dataset}, which is not approved")
+
+    def _approved(self, dataset: str, key: str) -> bool:
+        about = [note[1] for note in self.notes if note[2:] == (dataset, key)]
+        return [kind for kind in about if kind in ("approve", "revoke")][-1:] == ["approve"]
+
     def _largest(self, dataset: str) -> list[int]:
         """Return the largest charge, delta, and number of entries of a part of an account."""
         own = [self.purses[key] for key in self._keys(dataset, "", "")]
@@ -310,6 +326,10 @@ class _Replay:
         if (entry.charge, entry.delta) != own:
             raise Damage(f"counts its charge as {entry.charge} units, and that is {own[0]}")
         self._move(entry, 1)
+        if self.accounts[entry.dataset]["approval"] and not self._approved(
+            entry.dataset, entry.key
+        ):
+            raise Damage(f"reserves {entry.key[:40]}, which was not approved")
 
     def _move(self, entry: _Entry, sign: int) -> None:
         if (entry.dataset, entry.to) not in self.above:
@@ -357,12 +377,14 @@ class _Replay:
         """Report each difference between the tables and the replayed events."""
         self._same(
             "account",
-            "SELECT dataset, protects, neighboring, rows, currency, parts, event FROM account",
-            (str, str, str, int, str, str, int),
+            "SELECT dataset, protects, neighboring, rows, currency, parts, approval, event"
+            " FROM account",
+            (str, str, str, int, str, str, str, int),
             (
                 (
                     *(a[w] for w in ("dataset", "protects", "neighboring", "rows", "currency")),
                     json.dumps(a["parts"]),
+                    a["approval"],
                     a["number"],
                 )
                 for a in self.accounts.values()

@@ -25,7 +25,7 @@ from neyman.ledger.records import LedgerError
 from neyman.storage.locks import lock
 from neyman.storage.reading import read_file
 
-NOTES = ("edition", "correct", "withdraw")
+NOTES = ("edition", "correct", "withdraw", "approve", "revoke")
 KINDS = (
     "ledger",
     "location",

@@ -8,7 +8,8 @@ The tables, which `TABLES` makes:
 - ``event``: the chain. Each line is JSON and holds the SHA-256 of the line before it (see `chain`).
   ``hash`` is the line's own hash. Everything else in the ledger follows from these lines, and is
   stored so that queries need no sums.
-- ``account``: a registered dataset version.
+- ``account``: a registered dataset version. ``approval`` is '' if none is needed, and otherwise the
+  public keys of which one must sign each approval, as JSON.
 - ``purse``: the caps and the charges, in integer units (see `ledger.units`). Each holder of a
   dataset has one row for each declared part. The account itself is the holder ''. A dataset without
   parts has the part ''. No row can have more spent than its cap.
@@ -16,8 +17,8 @@ The tables, which `TABLES` makes:
 - ``entry``: a charge. ``event`` is the number of the line that reserved it. ``ended`` is the number
   of the line that finished or voided it.
 - ``note``: what was said about a dataset after its registration. The ``subject`` of a note is the
-  population (kind ``edition``), or the published entry that was replaced (``correct``) or taken
-  back (``withdraw``).
+  population (kind ``edition``), the published entry that was replaced (``correct``) or taken back
+  (``withdraw``), or the key of a plan (``approve`` and ``revoke``).
 - ``publication``: the entry whose files count for a key, and the attempt that stored them.
 - ``piece``: a file's contents, at most 1 MiB each. ``zipped`` is 1 if zlib made the piece smaller.
   Until an entry is released, an empty piece may count its steps (see `Ledger.count_steps`).
@@ -31,7 +32,8 @@ Triggers enforce these rules (`sqlite.schema` has them as SQLite triggers):
 3. An entry is always inserted in state 'reserved'. This adds its charge, its delta, and 1 to
    ``spent``, ``spent_delta``, and ``entries`` of purses: those of its holder, of all holders above,
    and of the account, in its part, or in every part if its part is ''. If its holder has no such
-   purse, the entry is refused. The ``CHECK`` of the purse then refuses an excess. If the dataset is
+   purse, the entry is refused. If its dataset needs approvals, a key without one that stands is
+   refused, too. The ``CHECK`` of the purse then refuses an excess. If the dataset is
    an edition, each purse of its population's account changes by as much as the largest ``spent``
    (``spent_delta``) of the edition's account does, and by 1 in ``entries`` [LE-5].
 4. An entry changes from 'reserved' to 'reading', from 'reserved' to 'void', or from 'reading' to
@@ -67,7 +69,7 @@ TABLES = (
     """CREATE TABLE account (
     dataset TEXT PRIMARY KEY, protects TEXT NOT NULL, neighboring TEXT NOT NULL,
     rows INTEGER NOT NULL CHECK (rows >= 1), currency TEXT NOT NULL, parts TEXT NOT NULL,
-    event INTEGER NOT NULL REFERENCES event (number)
+    approval TEXT NOT NULL, event INTEGER NOT NULL REFERENCES event (number)
 )""",
     f"""CREATE TABLE purse (
     dataset TEXT NOT NULL REFERENCES account (dataset), holder TEXT NOT NULL, part TEXT NOT NULL,
@@ -118,6 +120,12 @@ _STANDS = """(EXISTS (SELECT 1 FROM @.publication
             WHERE dataset = NEW.dataset AND CAST(entry AS TEXT) = NEW.subject)
         AND NOT EXISTS (SELECT 1 FROM @.note WHERE dataset = NEW.dataset
             AND kind IN ('correct', 'withdraw') AND subject = NEW.subject))"""
+_LATEST = """coalesce((SELECT kind FROM @.note WHERE dataset = NEW.dataset
+        AND subject = NEW.{0} AND kind IN ('approve', 'revoke')
+        ORDER BY event DESC LIMIT 1), '')"""
+APPROVED = f"""(NOT EXISTS (SELECT 1 FROM @.account WHERE dataset = NEW.dataset AND approval <> '')
+        OR {_LATEST.format("key")} = 'approve')"""
+"""The SQL condition that a new entry has the approval that its dataset needs, in both dialects."""
 _NOTE_RULE = """CASE NEW.kind
     WHEN 'edition' THEN NOT EXISTS (SELECT 1 FROM @.note WHERE kind = 'edition'
             AND (dataset IN (NEW.dataset, NEW.subject) OR subject = NEW.dataset))
@@ -129,6 +137,8 @@ _NOTE_RULE = """CASE NEW.kind
             ON p.entry = e.id WHERE e.id = {1} AND e.state = 'released'
             AND CAST(e.id AS TEXT) <> NEW.subject)
     WHEN 'withdraw' THEN {0}
+    WHEN 'approve' THEN {2} <> 'approve'
+    WHEN 'revoke' THEN {2} = 'approve'
     END"""
 
 
@@ -137,12 +147,12 @@ def note_rule(entry: str) -> str:
 
     An edition has one population, which has the edition's unit, relation, and currency. A
     population is no edition. A published entry is corrected or withdrawn once. The correction is
-    another published entry.
+    another published entry. What is approved can only be revoked, and nothing else can.
 
     Args:
         entry: SQL for the field ``entry`` of the last event.
     """
-    return _NOTE_RULE.format(_STANDS, entry)
+    return _NOTE_RULE.format(_STANDS, entry, _LATEST.format("subject"))
 
 
 _POPULATION = """WHERE holder = '' AND dataset = (SELECT subject FROM @.note

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from neyman.ledger.database import MOST_ROWS, Transaction
-from neyman.ledger.records import Entry, LedgerError, Sequel, State
+from neyman.ledger.records import Approval, Entry, LedgerError, Sequel, State
 from neyman.ledger.rows import (
     Damage,
     fields,
@@ -92,6 +92,42 @@ def sequels_of(db: Transaction, entry: Entry) -> tuple[Sequel, ...]:
             break
         entry = entry_of(db, number)
     return tuple(sequels)
+
+
+def approval_of(db: Transaction, dataset: str, key: str) -> Approval | None:
+    """Return the approval of a key, unless there is none or it was revoked."""
+    query = (
+        "SELECT e.line FROM note n JOIN event e ON e.number = n.event WHERE n.dataset = ?"
+        " AND n.subject = ? AND n.kind IN ('approve', 'revoke') ORDER BY n.event DESC LIMIT 1"
+    )
+    for (line,) in typed_rows(db, (str,), query, dataset, key):
+        event = fields(line)
+        if event.get("kind") == "approve":
+            return Approval(*(typed_field(event, name, str) for name in Approval._fields))
+    return None
+
+
+def refuse_unapproved(db: Transaction, dataset: str, key: str, plan: str) -> None:
+    """Raise LedgerError unless a key is approved. Say if another plan of its name was."""
+    if approval_of(db, dataset, key) is not None:
+        return
+    query = (
+        "SELECT e.line FROM note n JOIN event e ON e.number = n.event"
+        " WHERE n.dataset = ? AND n.kind = 'approve'"
+    )
+    names = {fields(line).get("plan") for (line,) in typed_rows(db, (str,), query, dataset)}
+    content = json_value(plan)
+    name = cast(dict[str, Any], content).get("name") if isinstance(content, dict) else None
+    changed = (
+        f". A plan named {name!r} was approved, and it is not this one: its text or its key files"
+        " changed since, or the approval was revoked"
+        if name in names
+        else ""
+    )
+    raise LedgerError(
+        f"{dataset} needs an approval of each charge, and {key} has none{changed}. A second person"
+        " gives it: neyman plan approve plan.toml --ledger LEDGER --who NAME"
+    )
 
 
 def refuse_sequel(db: Transaction, entry: Entry) -> None:

@@ -17,6 +17,8 @@ _TEXTS = {
     "edition": ("dataset", "subject"),
     "correct": ("subject", "why"),
     "withdraw": ("subject", "why"),
+    "approve": ("subject", "who"),
+    "revoke": ("subject", "who"),
     "finish": ("digest",),
 }
 _AMOUNTS = {"account": ("cap",), "allocation": ("cap",), "reserve": ("charge",)}

@@ -51,11 +51,10 @@ class Writer:
         event = self.append("account", terms)
         words = ("dataset", "protects", "neighboring", "rows", "currency")
         self.db.run(
-            "INSERT INTO account (dataset, protects, neighboring, rows, currency, parts, event)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO account (dataset, protects, neighboring, rows, currency, parts, approval,"
+            " event) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             *(terms[word] for word in words),
-            json.dumps(terms["parts"]),
-            event,
+            *(json.dumps(terms["parts"]), terms["approval"], event),
         )
         self._holder(terms, "", None, tuple(terms["parts"]) or ("",), event)
 

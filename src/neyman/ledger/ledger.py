@@ -16,21 +16,31 @@ from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
 from neyman.ledger.accounts import account_of, admit, join, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
-from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
+from neyman.ledger.chain import (
+    START,
+    Checkpoint,
+    canonical_json,
+    digest,
+    line_around,
+    line_of,
+    write_checkpoint,
+)
 from neyman.ledger.database import VERSION, Reservation, Store, Transaction
 from neyman.ledger.entries import (
+    approval_of,
     entries_of,
     entry_of,
     hashes_of,
     meant,
     publisher_of,
     refuse_sequel,
+    refuse_unapproved,
     sequels_of,
 )
 from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.ledger.publication import count_steps, publish, steps_of
 from neyman.ledger.published_files import StoredFiles
-from neyman.ledger.records import Account, Entry, LedgerError, Sequel
+from neyman.ledger.records import Account, Approval, Entry, LedgerError, Sequel
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
 from neyman.ledger.sqlite.store import SQLiteFile
 from neyman.ledger.units import DELTA, MOST, UNIT
@@ -38,6 +48,7 @@ from neyman.ledger.validation import (
     account_terms,
     allocation_terms,
     amount,
+    approval_terms,
     names,
     reservation_terms,
     same_terms,
@@ -148,6 +159,8 @@ class Ledger:
         parts: tuple[str, ...] | list[str] = (),
         totals: str = "",
         population: str = "",
+        approval: str = "",
+        approvers: tuple[str, ...] | list[str] = (),
     ) -> Account:
         """Register a dataset version. Create the ledger if it does not exist.
 
@@ -170,12 +183,15 @@ class Ledger:
             totals: `Plan.totals_hash` of a dataset with exact public totals, or "". Each later plan
                 must declare these totals.
             population: the registered dataset on whose cap it draws, too (see `join`), or "".
+            approval: "required" to refuse each charge whose key was not approved (see `approve`).
+            approvers: public keys, in hexadecimal digits, of which one must sign an approval.
 
         Raises:
             LedgerError: the dataset is registered with other terms. The message says how to go on.
         """
         terms = account_terms(
-            dataset, protects, neighboring, rows, currency, cap, delta_cap, parts, totals
+            *(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts, totals),
+            *(approval, approvers),
         )
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
         self._store.create(line, digest(line))
@@ -382,6 +398,8 @@ class Ledger:
                 if now.tries and settle(write, dataset, key, again):
                     now = situation(write.db, dataset, account, part, key)
                 admit(dataset, unit, *asked, now)
+                if now.terms.approval:
+                    refuse_unapproved(write.db, dataset, key, plan)
                 number = now.last + 1
                 write.reserve(number, terms)
         return Entry(
@@ -506,6 +524,67 @@ class Ledger:
             corrects, why = check.integer("corrects", corrects, 1), text("why", why)
         asked = _entry_or_number(entry)
         return publish(self._write_transaction, asked, files, corrects, why)
+
+    def approve(
+        self,
+        dataset: str,
+        key: str,
+        *,
+        plan: str,
+        who: str,
+        purpose: str = "",
+        until: str = "",
+        public: str = "",
+        signature: str = "",
+    ) -> None:
+        """Record that a second person approved a plan.
+
+        Args:
+            dataset: a registered "name@version".
+            key: the key of its entries: the hash of the plan.
+            plan: the plan's name.
+            who, purpose, until, public, signature: as for `Approval`. The caller checks the
+                signature.
+
+        Raises:
+            LedgerError: the dataset is not registered, or the plan is approved already.
+        """
+        key = text("key", key)
+        terms = approval_terms(key, plan, who, purpose, until, public, signature)
+        with self._write_transaction() as write:
+            account_of(write.db, dataset)
+            if before := approval_of(write.db, dataset, key):
+                raise LedgerError(
+                    f"{plan} of {dataset} is approved already, by {before.who} on"
+                    f" {before.when[:10]}: revoke that first, to approve it on other terms"
+                )
+            write.note("approve", dataset, key, **terms)
+
+    def revoke(self, dataset: str, key: str, *, who: str) -> None:
+        """Take an approval back, for the future. What was charged and published stays.
+
+        Raises:
+            LedgerError: the plan is not approved.
+        """
+        key, who = text("key", key), text("who", who)
+        with self._write_transaction() as write:
+            account_of(write.db, dataset)
+            if approval_of(write.db, dataset, key) is None:
+                raise LedgerError(f"{key} of {dataset} is not approved, so nothing is taken back")
+            write.note("revoke", dataset, key, who=who)
+
+    def approval(self, dataset: str, key: str) -> Approval | None:
+        """Return the approval of a key that stands, or None."""
+        key = text("key", key)
+        with self._reading(self._checkpoint_path) as db:
+            account_of(db, dataset)
+            return approval_of(db, dataset, key)
+
+    def approval_text(self, dataset: str, key: str, who: str, purpose: str, until: str) -> bytes:
+        """Return what an approver signs: the ledger, dataset, plan's hash, and terms."""
+        terms = {"dataset": dataset, "plan_hash": key, "who": who, "purpose": purpose}
+        terms |= {"ledger": self.checkpoint().ledger, "until": until}
+        return f"neyman-approval/1 {canonical_json(terms)}".encode()
 
     def withdraw(self, entry: Entry | int, why: str) -> Entry:
         """Record that a published release was taken back. Its charge stands.

@@ -122,6 +122,8 @@ class Account:
         totals: the hash `Plan.totals_hash` of the exact totals that neighbors share, or "".
         population: the dataset whose cap this edition draws on, or "".
         editions: the datasets that draw on this one's cap.
+        approval: "required" if a second person must approve each plan, or "".
+        approvers: the public keys of which one must sign an approval, in hexadecimal digits.
     """
 
     dataset: str
@@ -142,6 +144,8 @@ class Account:
     totals: str = ""
     population: str = ""
     editions: tuple[str, ...] = ()
+    approval: str = ""
+    approvers: tuple[str, ...] = ()
 
     @property
     def relation(self) -> str:
@@ -158,6 +162,8 @@ class Account:
             **({"totals": self.totals} if self.totals else {}),
             **({"population": self.population} if self.population else {}),
             **({"editions": list(self.editions)} if self.editions else {}),
+            **({"approval": self.approval} if self.approval else {}),
+            **({"approvers": list(self.approvers)} if self.approvers else {}),
             "count": self.entries,
             "parts": [
                 asdict(part) | {"spent": str(part.spent), "spent_delta": str(part.spent_delta)}
@@ -176,6 +182,28 @@ class Account:
             f" {many(self.entries, 'entry')};"
             f" {describe_unit(self.protects, self.relation, self.rows)}{parts}{edition}>"
         )
+
+
+class Approval(NamedTuple):
+    """Record that a second person approved a plan.
+
+    Args:
+        plan: the plan's name.
+        who: who approved it, as they say.
+        purpose: what the release is for, or "".
+        until: the last day on which the plan may be run, such as 2027-12-31, or "".
+        public: the public key that signed the approval, in hexadecimal digits, or "".
+        signature: the signature of `Ledger.approval_text`, in hexadecimal digits, or "".
+        when: the time by the writer's clock, UTC, ISO 8601.
+    """
+
+    plan: str
+    who: str
+    purpose: str
+    until: str
+    public: str
+    signature: str
+    when: str
 
 
 class Sequel(NamedTuple):

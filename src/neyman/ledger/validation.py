@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +21,7 @@ from neyman.numerics.relation import Neighboring, neighboring_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(f"{_NAME.pattern}@{_NAME.pattern}")
+_PUBLIC = re.compile("[0-9a-f]{64}")
 _MARK = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_PARTS = 10_000
 
@@ -34,6 +36,8 @@ def account_terms(
     delta_cap: object,
     parts: object,
     totals: str = "",
+    approval: str = "",
+    approvers: object = (),
 ) -> dict[str, Any]:
     """Return the event that registers a dataset version (see `Ledger.create`)."""
     if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -55,8 +59,46 @@ def account_terms(
         "rows": _rows(rows),
         "currency": _currency(currency),
         "parts": listed,
+        "approval": _approval(approval, approvers),
         **_caps(cap, delta_cap),
     }
+
+
+def _approval(approval: str, approvers: object) -> str:
+    """Return the needed approval as an event's text: the public keys of approvers, or ""."""
+    if approval not in ("", "required"):
+        raise ValueError(f"approval = {_shown(approval)} must be 'required', or '' for none")
+    keys = check.several("approvers", approvers, "public keys")
+    if any(not isinstance(key, str) or not _PUBLIC.fullmatch(key) for key in keys):
+        raise ValueError("approvers must be Ed25519 public keys, of 64 hexadecimal digits")
+    if keys and not approval:
+        raise ValueError("approvers go with approval = 'required'")
+    return json.dumps([*keys]) if approval else ""
+
+
+def approval_terms(
+    key: str, plan: str, who: str, purpose: str, until: str, public: str, signature: str
+) -> dict[str, str]:
+    """Return the fields of the event that approves a plan (see `Ledger.approve`)."""
+    names(key=key, plan=plan, purpose=purpose, public=public, signature=signature)
+    if until:
+        day("until", until)
+    return {
+        "plan": plan,
+        "who": text("who", who),
+        "purpose": purpose,
+        "until": until,
+        "public": public,
+        "signature": signature,
+    }
+
+
+def day(name: str, value: str) -> date:
+    """Return the day in a text such as 2027-12-31."""
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} = {_shown(value)} must be a day such as 2027-12-31") from None
 
 
 def allocation_terms(
@@ -141,7 +183,10 @@ def same_terms(
             said = Fraction if name.endswith("cap") else repr
             new = "another allocation is another name"
             if "to" not in asked:
-                new = "a new version of the data is a new name@version"
+                new = (
+                    "charges were made on them, so only the custodian of the data can decide what"
+                    " else these people's budget may be"
+                )
             if unused:
                 new = replacement(what)
             raise LedgerError(
@@ -153,8 +198,9 @@ def same_terms(
 def replacement(dataset: str) -> str:
     """Return advice if a dataset without charges has the wrong terms."""
     return (
-        f"nothing was charged to it, so register the data as another name@version, such as"
-        f" {dataset}-b, write that dataset into the plan, and charge nothing to {dataset}"
+        f"nothing was charged to it, so write another name@version, such as {dataset}-b, into the"
+        " plan, register it with `neyman ledger create LEDGER --plan plan.toml`, and charge nothing"
+        f" to {dataset}"
     )
 
 

@@ -79,6 +79,8 @@ from neyman.publishing.planning.rewrite import toml_text as toml_text
 from neyman.publishing.planning.rewrite import with_queries as with_queries
 from neyman.publishing.planning.totals_notes import totals_notes as totals_notes
 from neyman.publishing.release.add_noise import noisy_part as noisy_part
+from neyman.publishing.release.approval import UNSIGNED as UNSIGNED
+from neyman.publishing.release.approval import approve as approve
 from neyman.publishing.release.clip_tables import chosen_clips as chosen_clips
 from neyman.publishing.release.clip_tables import forms_with as forms_with
 from neyman.publishing.release.data_check import DataCheck as DataCheck
@@ -101,6 +103,7 @@ from neyman.publishing.release.signing import SIGNATURE as SIGNATURE
 from neyman.publishing.release.signing import SignatureError as SignatureError
 from neyman.publishing.release.signing import check_signature as check_signature
 from neyman.publishing.release.signing import create_key as create_key
+from neyman.publishing.release.signing import public_bytes as public_bytes
 from neyman.publishing.release.signing import sign as sign
 from neyman.publishing.release.spent_curve import spent_curve as spent_curve
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE as SSH_SIGNATURE

@@ -277,3 +277,18 @@ def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
         assert shown >= decimal(chance)
     else:
         assert chance == 0
+
+
+def test_the_odds_grow_beyond_ten_with_the_chance_of_pbdp_and_not_with_delta():
+    """mu = 1: the largest event with 10 times the mass under P, by its own equation, is .078."""
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
+
+    curve = ny.gdp(1)
+    least = brentq(lambda cut: ndtr(-cut + 1) - 10 * ndtr(-cut), 0, 5)
+    own = float(ndtr(1 - least))
+    assert abs(float(curve.pbdp(epsilon=math.log(10))) - own) < 1e-9
+    assert float(curve.delta(epsilon=math.log(10))) < own / 7
+    upper = ny.posterior_ratio(curve, epsilon=2.302).upper
+    said = words.odds_sentence(2.302, upper)
+    assert "by at most 10, except with probability 7.9%, compared with a release" in said

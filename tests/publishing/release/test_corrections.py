@@ -211,3 +211,20 @@ def test_a_correction_killed_at_any_step_is_recorded_with_its_release_or_not_at_
         if not said.killed:
             assert said.done, said.lines
             return
+
+
+def test_the_receipt_has_the_balance_as_the_ledger_said_it_unless_it_is_left_out(ledger: Ledger):
+    first = json.loads(Path("old/receipt.json").read_text())["ledger"]["balance"]
+    assert first == {"account": "people@1", "spent": "0", "left": "17/2", "cap": "9", "events": 4}
+    ledger.create("all@1", cap=2, **UNIT)
+    ledger.join("people@1", "all@1")
+    second = ny.run(plan(name="second"), PEOPLE, ledger, "second")
+    assert second.receipt.ledger.balance is not None
+    own = second.receipt.ledger.balance
+    assert (own.account, own.spent, own.left, own.cap) == ("all@1", "1/2", "1", "2")
+    report = Path("second/report.html").read_text()
+    assert "0.5 of 2 in zcdp had been spent on these people before this release (all@1)" in report
+    assert "multiplies the odds that an attacker holds for a true claim" in report
+    assert all(check.ok for check in ny_verify("second", ledger="ledger.db"))
+    third = release(plan(name="third"), PEOPLE, ledger, "third", balance=False)
+    assert third.receipt.ledger.balance is None

@@ -332,6 +332,29 @@ def concerning(
 # ---- what an attacker comes to believe ---------------------------------------------------------
 
 
+def odds_sentence(epsilon: Numeric, probability: Numeric, subject: str = "person") -> str:
+    """Write by how much one record can raise the odds of a true claim about it.
+
+    The odds are those after the release, against a release in which this record was replaced. They
+    are a likelihood ratio, so the probability is that of probabilistically bounded DP
+    (``guarantee.pbdp(epsilon)``), and not the delta of (epsilon, delta)-DP, which is smaller.
+
+    Args:
+        epsilon: logarithm of the factor, at least 0 and finite; the factor is rounded up.
+        probability: an upper bound on the chance that the factor is larger.
+
+    Returns:
+        For 2.302 and .0783: "This person’s record multiplies the odds that an attacker holds for a
+        true claim about it by at most 10, except with probability 7.9%, ..."
+    """
+    factor, chance = factor_of(_finite("epsilon", epsilon)), proportion("probability", probability)
+    return (
+        f"This {subject}’s record multiplies the odds that an attacker holds for a true claim "
+        f"about it by at most {factor}, except with probability {percent(chance)}, compared with a "
+        "release in which this record was replaced."
+    )
+
+
 def belief_sentence(
     attacker: Attacker,
     epsilon: Numeric,

@@ -135,6 +135,11 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
             f"about everyone, including this {subject}."
         ),
         [markup.paragraph(text) for text in (belief_sentences(worst, subject) if worst else ())],
+        [
+            markup.paragraph(words.odds_sentence(point.epsilon, point.upper, subject))
+            for point in receipt.guarantee.posterior
+            if point.attacker == "arbitrary-prior" and _epsilon(point) == LIMITS.tenfold_epsilon
+        ],
         table,
         markup.note(
             f"For a true value, the attacker may be uncertain about other {plural(subject)}. "

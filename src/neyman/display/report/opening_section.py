@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics import unchecked_claims as unchecked
-from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.digits import many, plural
 from neyman.display.report import html as markup
 from neyman.display.report.headline import kinds_of_disclosure, strength
 from neyman.display.report.receipt_view import listing, tables_of, title, unit
@@ -16,7 +17,9 @@ from neyman.publishing.plan.expression_words import words as expression_words
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.planning.missing_values import missing_by_sentence
-from neyman.publishing.release.receipt_format import Receipt
+from neyman.publishing.release.approval import UNSIGNED
+from neyman.publishing.release.receipt_format import ApprovalPart, Receipt
+from neyman.publishing.release.signing import fingerprint
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ def opening(
     exact = (
         "Declared public: exact totals that are not protected. They include rows dropped elsewhere."
     )
+    approval = receipt.ledger.approval
     facts: list[tuple[str, Node]] = [
         ("Warning", markup.strong(NOTICE) if receipt.ledger.throwaway else ""),
         ("As the ledger says", markup.strong(sequel) if sequel else ""),
@@ -61,6 +65,8 @@ def opening(
             markup.lines([listing(receipt, public, LIMITS.queries), exact]) if public else "",
         ),
         ("Exact totals", _totals(receipt, plan)),
+        ("Purpose", approval.purpose if approval else ""),
+        ("Approved by", _approved(approval) if approval else ""),
         ("Publisher", str(receipt.plan.get("publisher") or "not declared in the plan")),
         ("Date", f"{receipt.ledger.date} (UTC), the day of the charge in the ledger"),
     ]
@@ -76,6 +82,13 @@ def opening(
         markup.facts(facts),
     )
     return element("header", "\n", content, "\n")
+
+
+def _approved(approval: ApprovalPart) -> str:
+    """Name who approved the plan, and how far that is certain."""
+    until = f", to be run until {approval.until}" if approval.until else ""
+    key = approval.public and f"signed by the key {fingerprint(bytes.fromhex(approval.public))}"
+    return f"{approval.who} on {approval.date}{until}. Approval {key or UNSIGNED}."
 
 
 def _corrects(receipt: Receipt) -> str:
@@ -145,6 +158,17 @@ def caveats(receipt: Receipt) -> Element:
         f"The limits are for this release alone. Each other release about the same {subject} adds "
         "to the risk.",
     ]
+    if balance := receipt.ledger.balance:
+        spent, cap, left = (
+            words.number(text) for text in (balance.spent, balance.cap, balance.left)
+        )
+        lines.append(
+            f"As the ledger said (event {balance.events}), {spent} of {cap} in "
+            f"{receipt.ledger.currency} had been spent on these {plural(subject)} before this "
+            f"release ({balance.account}), and {left} was left after it. `neyman verify` cannot "
+            "check this without the ledger. Releases outside this ledger are not counted, and "
+            "neither is a wrong statement about who is in which dataset."
+        )
     column = receipt.plan.get("unit", {}).get("id")
     if unchecked.one_row_each(subject, column):
         most = "one row" if rows == 1 else f"{rows:,} rows"

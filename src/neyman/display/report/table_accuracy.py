@@ -76,8 +76,9 @@ def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
     else:
         batches = table.select(columns).to_batches(part_cells)
     for batch in batches:
+        numbers = batch.filter(batch.column("value").is_valid())
         value, lower, upper = (
-            batch.column(name).to_numpy(zero_copy_only=False).astype(float) for name in columns
+            numbers.column(name).to_numpy(zero_copy_only=False).astype(float) for name in columns
         )
         yield value, np.maximum(value - lower, upper - value)
 

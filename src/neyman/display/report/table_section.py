@@ -181,12 +181,30 @@ def _details(
         ("Clip", markup.lines(clips)),
         ("Ranks", markup.lines(ranks)),
         ("Bins", _bins(query.get("edges"))),
+        ("Small cells", _small_cells(query)),
         ("Filter", expression_words(*map(str, conditions)) if conditions else ""),
         ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
         ("Files", _files(receipt, query, folder)),
         ("Values", "" if {"share", "public"} & query.keys() else "fixed by the totals"),
     ]
+
+
+def _small_cells(query: Mapping[str, Any]) -> str:
+    """Say how small and negative cells are printed, and how far that raises totals."""
+    said: list[str] = []
+    if rule := query.get("print"):
+        said.append(
+            f"a noisy value below {rule['below']} is printed as {rule['as']}, without a number"
+        )
+    if query.get("nonnegative"):
+        # E max(0, Z) of normal noise is 1 / sqrt(2 pi) = 0.399 of its standard deviation, and less
+        # for a cell above 0.
+        said.append(
+            "a noisy value below 0 is published as 0, which raises totals: each cell that is 0 in "
+            "the data by about 0.4 standard errors on average, and no cell by more"
+        )
+    return "; ".join([*said, "this protects nothing: the noise does"]) if said else ""
 
 
 def _privacy_unit(receipt: Receipt, query: Mapping[str, Any]) -> str:

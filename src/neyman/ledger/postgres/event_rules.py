@@ -28,14 +28,17 @@ LIMITS = Limits()
 
 _FIELDS = {
     "ledger": "id kind number previous salt version when",
-    "account": "cap currency dataset delta_cap delta_units kind neighboring number parts previous"
-    " protects rows salt units when",
+    "account": "approval cap currency dataset delta_cap delta_units kind neighboring number parts"
+    " previous protects rows salt units when",
     "allocation": "cap dataset delta_cap delta_units kind number of previous salt to units when",
     "reserve": "charge dataset delta delta_units entry key kind mechanisms number part plan"
     " previous salt to units when",
     "begin": "entry kind number previous salt when",
     "void": "entry kind number previous salt when why",
     "correct": "dataset entry kind number previous salt subject when why",
+    "approve": "dataset kind number plan previous public purpose salt signature subject until when"
+    " who",
+    "revoke": "dataset kind number previous salt subject when who",
     "withdraw": "dataset kind number previous salt subject when why",
     "edition": "dataset kind number previous salt subject when",
     "finish": "digest entry files kind number previous published salt when",
@@ -153,6 +156,8 @@ BEGIN
         RETURN {_STATE} = 'reserved' AND {_line_rule("why")};
     ELSIF kind IN ('correct', 'withdraw') THEN
         RETURN {_line_rule("why")};
+    ELSIF kind IN ('approve', 'revoke') THEN
+        RETURN {_line_rule("who")};
     ELSIF kind = 'finish' THEN
         SELECT array_agg(path ORDER BY place) INTO paths
             FROM json_object_keys(files::json) WITH ORDINALITY AS file (path, place);

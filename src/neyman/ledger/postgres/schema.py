@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from neyman.ledger.database import JOIN, TABLES, VERSION, note_rule, population_moves
+from neyman.ledger.database import APPROVED, JOIN, TABLES, VERSION, note_rule, population_moves
 from neyman.ledger.postgres.event_rules import EVENT_RULES, LAST_EVENT
 from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE_BYTES
@@ -87,7 +87,7 @@ _RULES = [
     *refusing(
         "entry_new",
         "BEFORE INSERT ON entry",
-        f"""NEW.state = 'reserved' AND EXISTS (SELECT 1 FROM @.purse
+        f"""NEW.state = 'reserved' AND {APPROVED} AND EXISTS (SELECT 1 FROM @.purse
         WHERE dataset = NEW.dataset AND holder = NEW.holder
             AND (NEW.part = '' OR part = NEW.part))
         AND EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE kind = 'reserve' AND last = NEW.event
@@ -96,7 +96,7 @@ _RULES = [
             AND told ->> 'part' = NEW.part AND told ->> 'key' = NEW.key
             AND (told ->> 'units')::bigint = NEW.charge
             AND (told ->> 'delta_units')::bigint = NEW.delta)""",
-        "an entry is the last event''s, begins reserved, has an account",
+        "an entry is the last event''s, begins reserved, has an account and approval",
     ),
     # It has the rights of the schema's owner, so no one else needs rights to change a purse. So it
     # checks its caller, which may be a trigger on anyone's table.

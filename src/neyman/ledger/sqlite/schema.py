@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neyman.ledger.chain import KINDS, START
-from neyman.ledger.database import JOIN, TABLES, note_rule, population_moves
+from neyman.ledger.database import APPROVED, JOIN, TABLES, note_rule, population_moves
 
 _KEYED_BY_TEXT = ("account", "purse", "above", "publication")
 
@@ -120,7 +120,8 @@ BEGIN SELECT RAISE(ABORT, 'caps do not change, and only entries spend'); END;
 {_never("purse", ("delete",), "what is spent is spent")}
 
 CREATE TRIGGER entry_new BEFORE INSERT ON entry
-WHEN (NEW.state = 'reserved' AND NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM entry)
+WHEN (NEW.state = 'reserved' AND {_shared(APPROVED)}
+    AND NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM entry)
     AND EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
         AND (NEW.part = '' OR part = NEW.part))
     AND EXISTS (SELECT 1 FROM {_LAST} WHERE number = NEW.event
@@ -128,7 +129,8 @@ WHEN (NEW.state = 'reserved' AND NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM 
         AND {_field("dataset")} = NEW.dataset AND {_field("to")} = NEW.holder
         AND {_field("part")} = NEW.part AND {_field("key")} = NEW.key
         AND {_field("units")} = NEW.charge AND {_field("delta_units")} = NEW.delta)) IS NOT TRUE
-BEGIN SELECT RAISE(ABORT, 'an entry is the last event''s, begins reserved, has an account'); END;
+BEGIN SELECT
+    RAISE(ABORT, 'an entry is the last event''s, begins reserved, has account and approval'); END;
 CREATE TRIGGER entry_charged AFTER INSERT ON entry BEGIN {_moves("1")} END;
 CREATE TRIGGER entry_void AFTER UPDATE ON entry WHEN NEW.state = 'void'
 BEGIN {_moves("-1")} END;

@@ -27,7 +27,7 @@ from neyman.publishing.plan.field_types import (
     suggest,
 )
 from neyman.publishing.plan.hierarchy import ALL, places_of
-from neyman.publishing.plan.plan_fields import PlanSections
+from neyman.publishing.plan.plan_fields import PlanSections, PrintPart
 from neyman.publishing.plan.query_part import VALUE_COLUMNS, QueryContext, QueryPart, Scaled
 
 QuantileMethod = Literal["bins", "inverse-sensitivity", "inverse-sensitivity-interval"]
@@ -108,7 +108,38 @@ class UnitRows(QueryPart):
     tables = ("rows",)
 
 
-class Count(QueryPart):
+class PrintMeasure(QueryPart):
+    """Count or add up what is never negative, so that cells may follow a rule when printed."""
+
+    print: PrintPart | None = Field(
+        None, description="{ below = 10, as = '<10' }: how small cells are printed"
+    )
+    nonnegative: bool = Field(False, description="true to publish values below 0 as 0")
+
+    @property
+    def _why_not_printed(self) -> str:
+        """Return why no cell can be printed as a text, or raised to 0; "" if it can."""
+        if self.delta is not None:
+            return "with delta, a published value decides which rows there are"
+        return ""
+
+    def terms(self, scaled: Scaled) -> dict[str, Any]:
+        """Return the rules for cells, with those of the measure."""
+        printed = (self.print.below, self.print.as_) if self.print else None
+        return super().terms(scaled) | {"nonnegative": self.nonnegative, "printed": printed}
+
+    def problems(self, context: QueryContext) -> Iterator[str]:
+        """Yield every problem of the query's fields."""
+        yield from super().problems(context)
+        reason = self._why_not_printed
+        if not reason and context.sections.consistency is not None:
+            reason = "consistent tables are made of the printed values: leave [consistency] out"
+        for field in ("print", "nonnegative") if reason else ():
+            if getattr(self, field):
+                yield f"{context.spot(field)}: {reason}"
+
+
+class Count(PrintMeasure):
     """Count the rows."""
 
     noun = "count"
@@ -158,7 +189,13 @@ class Count(QueryPart):
             share, thresholds = self.first_share or Fraction(1, 10), self.thresholds or ()
             detail = Detail(first_table(self.name), share, self.detail, thresholds)
         totals = tuple((level, public[level]) for level in levels if level in public)
-        return {"public": totals, "detail": detail}
+        return super().terms(scaled) | {"public": totals, "detail": detail}
+
+    @property
+    def _why_not_printed(self) -> str:
+        if self.detail is not None:
+            return "with detail, a published value decides which rows there are"
+        return super()._why_not_printed
 
     def problems(self, context: QueryContext) -> Iterator[str]:
         """Yield every problem of the query's fields."""
@@ -259,7 +296,7 @@ class Count(QueryPart):
         return ""
 
 
-class Units(QueryPart):
+class Units(PrintMeasure):
     """Count the distinct units. Each row is a unit if the plan has no ``unit.id``."""
 
     noun = "units"
@@ -314,7 +351,8 @@ class ColumnMeasure(QueryPart):
 
     def terms(self, scaled: Scaled) -> dict[str, Any]:
         """Return the column, and the bins."""
-        return {"column": self.column, "bins": scaled.get("edges")}
+        own = {"column": self.column, "bins": scaled.get("edges")}
+        return super().terms(scaled) | own
 
     def problems(self, context: QueryContext) -> Iterator[str]:
         """Yield every problem of the query's fields."""
@@ -465,13 +503,8 @@ class ClipMeasure(ColumnMeasure):
             )
 
 
-class Sum(ClipMeasure):
-    """Compute the sum of a column."""
-
-    noun = "sum"
-    synonyms = ("total", "add")
-    tables = ("sum",)
-    unknown_keys = True
+class SearchMeasure(ClipMeasure):
+    """Add up a function of a column's values, with a clip that a noisy histogram may set."""
 
     clip_share: Exact | None = Field(
         None,
@@ -531,13 +564,28 @@ class Sum(ClipMeasure):
         return result
 
 
-class Mean(Sum):
+class Sum(SearchMeasure, PrintMeasure):
+    """Compute the sum of a column."""
+
+    noun = "sum"
+    synonyms = ("total", "add")
+    tables = ("sum",)
+    unknown_keys = True
+
+    @property
+    def _why_not_printed(self) -> str:
+        negative = self.clip == "discover-signed"
+        if negative or (isinstance(self.clip, tuple) and self.clip[0] < 0):
+            return "this sum can be negative: give its clip a low end of at least 0"
+        return super()._why_not_printed
+
+
+class Mean(SearchMeasure):
     """Compute the mean of a column from a noisy count and a noisy sum of x - `middle`."""
 
     noun = "mean"
     synonyms = ("average", "avg")
     tables = ("offset", "count")
-    unknown_keys = False
 
 
 class Variance(ClipMeasure):

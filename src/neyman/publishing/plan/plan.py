@@ -542,14 +542,13 @@ class Plan(PlanModel):
             "where": self.rows.where,
             "source": self.source.to_dict() if self.source != PLAIN_SOURCE else None,
             "consistency": {"method": self.consistency} if self.consistency else None,
-            "corrects": self.corrects.to_dict() if self.corrects else None,
+            "corrects": self.corrects and self.corrects.to_dict(),
             "unit": self.unit.to_dict(),
             "tables": {table.name: table.to_dict() for table in self.tables} or None,
             "columns": self._column_sections(),
+            "derive": self._derived_sections(lookup=False),
+            "lookup": self._derived_sections(lookup=True),
         }
-        for section, rule in (("derive", False), ("lookup", True)):
-            parts = [one for one in self.rows.derived if (one.rule == "lookup") == rule]
-            content[section] = {one.name: one.to_dict() for one in parts} or None
         if self.hierarchies:
             content["hierarchy"] = {one.name: one.to_dict() for one in self.hierarchies}
         content["totals"] = self._totals_sections() or None
@@ -561,6 +560,10 @@ class Plan(PlanModel):
         ]
         # A canonical plan states what its author chose, and no field that the author left out.
         return {name: value for name, value in content.items() if value is not None}
+
+    def _derived_sections(self, *, lookup: bool) -> dict[str, Section] | None:
+        parts = [one for one in self.rows.derived if (one.rule == "lookup") == lookup]
+        return {one.name: one.to_dict() for one in parts} or None
 
     def _column_sections(self) -> dict[str, Section]:
         sections = {column.name: column.to_dict() for column in self.columns}

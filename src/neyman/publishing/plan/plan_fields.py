@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -325,6 +328,24 @@ class TablePart(Strict):
         description="'drop' or 'least', which row a unit with several rows has: none, or the "
         "least; 'drop' if not given and columns are joined",
     )
+
+
+class PrintPart(Strict):
+    """Print a text in the place of each small cell."""
+
+    below: Exact = Field(
+        description="cells with a noisy value below this number are printed as a text"
+    )
+    as_: Line = Field(alias="as", description="the text, such as '<10', which is no number")
+
+    @model_validator(mode="after")
+    def _is_no_number(self) -> PrintPart:
+        number = None
+        with suppress(ArithmeticError):
+            number = Decimal(re.sub("[, ']", "", self.as_))
+        if number is not None:
+            raise ValueError(f"as = {self.as_!r} reads as a number; give a text such as '<10'")
+        return self
 
 
 def _total_key(value: object) -> str | int | bool:

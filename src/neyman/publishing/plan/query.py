@@ -61,6 +61,8 @@ class Query:
         searched: True for such a histogram, and for the first counts of a query with detail. The
             plan's document does not list them.
         detail: how a first count decides by which columns a group is split.
+        nonnegative: True to publish values below 0 as 0.
+        printed: below which value, in plan units, a cell is printed as which text.
     """
 
     kind: type[QueryPart]
@@ -92,6 +94,8 @@ class Query:
     optional: tuple[str, ...] = ()
     complete: bool = False
     detail: Detail | None = None
+    nonnegative: bool = False
+    printed: tuple[Fraction, str] | None = None
 
     @property
     def group_by(self) -> tuple[str, ...]:
@@ -201,6 +205,9 @@ class Query:
             section["split"] = {level: str(part) for level, part in self.split}
         section["weight"] = {level: exact_text(part) for level, part in self.weight} or None
         section["public"] = dict(self.public) or None
+        section["nonnegative"] = self.nonnegative or None
+        if self.printed is not None:
+            section["print"] = {"below": exact_text(self.printed[0]), "as": self.printed[1]}
         return {field: value for field, value in section.items() if value is not None}
 
 

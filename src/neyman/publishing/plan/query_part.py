@@ -45,7 +45,10 @@ Scaled = dict[str, tuple[int, ...]]
 """The clips and the edges of a query by field, in units of the last decimal of their column."""
 
 NAME = "\0"  # stands for the name of the query in the problems of `QueryPart.problems`
-VALUE_COLUMNS = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+VALUE_COLUMNS = (
+    *("printed", "value", "standard_error", "lower", "upper"),
+    *("at_least", "below", "quantile"),
+)
 
 
 class Origin(NamedTuple):

@@ -27,6 +27,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.plan_fields import CorrectsPart
 from neyman.publishing.release import receipt_format as parts
+from neyman.publishing.release.approval import checked_approval
 
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
@@ -106,6 +107,7 @@ class Payer:
         again: bool = False,
     ) -> Entry:
         """Reserve a charge durably; see `Ledger.reserve`."""
+        checked_approval(self.ledger, self.dataset, key)
         return self.ledger.reserve(
             self.dataset,
             key=key,
@@ -120,6 +122,26 @@ class Payer:
             part=self.part,
             again=again,
             totals=self.totals,
+        )
+
+    def spent(self) -> tuple[str, Fraction]:
+        """Return the account that counts for these people, and its total charge so far."""
+        account = self.ledger.account(self.dataset)
+        name = account.population or self.dataset
+        return name, self.ledger.account(name).spent
+
+    def balance(self, name: str, before: Fraction) -> parts.BalancePart:
+        """Return what the ledger says about the budget of these people after a charge.
+
+        Args:
+            name, before: as `spent` returned them before the charge.
+        """
+        return parts.BalancePart(
+            account=name,
+            spent=str(before),
+            left=str(self.ledger.account(self.dataset, self.account).left),
+            cap=str(self.ledger.account(name).cap),
+            events=self.ledger.checkpoint().events,
         )
 
     def ledger_part(self, entry: Entry) -> parts.LedgerPart:

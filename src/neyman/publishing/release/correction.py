@@ -23,7 +23,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import CorrectsPart
 from neyman.publishing.release.folder import LIMITS, Release, Staging
 from neyman.publishing.release.receipt import mechanism_list
-from neyman.publishing.release.receipt_format import RECEIPT, Receipt, ReceiptTable
+from neyman.publishing.release.receipt_format import RECEIPT, MechanismPart, Receipt, ReceiptTable
 from neyman.storage.reading import read_file, read_json
 
 _FREE = ("name", "publisher", "dataset", "budget", "corrects", "consistency")
@@ -31,19 +31,23 @@ _FREE = ("name", "publisher", "dataset", "budget", "corrects", "consistency")
 
 
 def correcting(
-    plan: Plan, release: Release | str | Path, why: str, copied: Sequence[str] = ()
+    plan: Plan, release: Release | str | Path | None, why: str, copied: Sequence[str] = ()
 ) -> Plan:
     """Return the plan of a release that replaces a published one.
 
     Args:
         plan: the corrected plan, of all tables.
-        release: the folder of the release to replace.
+        release: the folder of the release to replace. None returns the plan.
         why: what was wrong.
         copied: names of queries whose tables are copied.
 
     Raises:
         PlanError: the section cannot be made of these.
     """
+    if release is None:
+        if why or copied:
+            raise ValueError("corrects is missing: why and copied are about the release to replace")
+        return plan
     old = release if isinstance(release, Release) else Release.load(release)
     digest = hashlib.sha256(read_file(old.folder / RECEIPT, LIMITS.receipt_bytes)).hexdigest()
     section = {"entry": int(old.receipt.ledger.entry), "receipt": digest, "why": why}
@@ -108,19 +112,18 @@ class Replaced:
                     f"{suggest(name, names)}"
                 )
             own, other = _definition(plan, name), _definition(before, name)
-            differ = sorted(
-                key for key in own.keys() | other.keys() if own.get(key) != other.get(key)
-            )
-            noise = [part.to_dict() for part in own_noise if part.query == name]
-            if not differ and noise != [
-                part.to_dict() for part in self.receipt.mechanisms if part.query == name
-            ]:
+            differ = [key for key in sorted({*own, *other}) if own.get(key) != other.get(key)]
+            if not differ and _noise(own_noise, name) != _noise(self.receipt.mechanisms, name):
                 differ = ["noise: give the plan the budget and the shares of the release"]
             if differ:
                 raise PlanError(
                     f"corrects.copied: {name!r} is not the published table: the two plans differ "
                     f"in {', '.join(differ)}; leave it out of copied, and it is computed again"
                 )
+
+    def has_all_of(self, plan: Plan) -> bool:
+        """Return True if every table of the plan is copied, so that no data are read."""
+        return {query.name for query in plan.queries} <= {*self.corrects.copied}
 
     def copy(self, stage: Staging) -> list[ReceiptTable]:
         """Write the copied tables. Return their part of the receipt."""
@@ -134,6 +137,10 @@ class Replaced:
                 for piece in self.files.chunks(one.path):
                     file.write(piece)
         return listed
+
+
+def _noise(mechanisms: Sequence[MechanismPart], name: str) -> list[dict[str, Any]]:
+    return [part.to_dict() for part in mechanisms if part.query == name]
 
 
 def _definition(plan: Plan, name: str) -> dict[str, Any]:

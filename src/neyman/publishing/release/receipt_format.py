@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from neyman.accounting.semantics.budget import PlanBudget, budget_of
+from neyman.ledger.records import Approval
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -200,6 +201,40 @@ class ReceiptTable(ReceiptPart):
     sha256: str
 
 
+class ApprovalPart(ReceiptPart):
+    """State who approved the plan, as the ledger said at the charge.
+
+    Args:
+        date: the UTC day of the approval.
+        public: the key that signed it, in hexadecimal digits. "" if it is not signed.
+    """
+
+    who: str
+    purpose: str
+    until: str
+    date: str
+    public: str
+    signature: str
+
+
+class BalancePart(ReceiptPart):
+    """State what the ledger said about the budget of these people. It follows from no plan.
+
+    Args:
+        account: the dataset, or the population of an edition.
+        spent: its total charge before this release, in the currency.
+        left: what a later release of the dataset may still be charged.
+        cap: the account's cap.
+        events: the number of the ledger's events at that moment.
+    """
+
+    account: str
+    spent: str
+    left: str
+    cap: str
+    events: int
+
+
 class LedgerPart(ReceiptPart):
     """State the charge and the account that paid.
 
@@ -208,6 +243,8 @@ class LedgerPart(ReceiptPart):
         date: only for a release: the UTC day on which the entry was reserved, as YYYY-MM-DD, by the
             machine's clock. It is "" before the charge, as the entry is.
         note: a warning, if nothing or a throwaway ledger was charged.
+        approval: who approved the plan, if someone did.
+        balance: what was spent before on these people, and what is left.
     """
 
     account: str = ""
@@ -218,6 +255,8 @@ class LedgerPart(ReceiptPart):
     date: str = ""
     throwaway: bool = False
     note: str = ""
+    approval: ApprovalPart | None = None
+    balance: BalancePart | None = None
 
     @model_validator(mode="after")
     def _has_payer(self) -> Self:
@@ -246,6 +285,12 @@ class LedgerPart(ReceiptPart):
             charged_delta=str(charged_delta),
         )
         return part.model_copy(update={"throwaway": True}) if throwaway else part
+
+    def approved(self, approval: Approval) -> Self:
+        """Return the part with the approval of the plan."""
+        words = ("who", "purpose", "until", "public", "signature")
+        own = {word: getattr(approval, word) for word in words} | {"date": approval.when[:10]}
+        return self.model_copy(update={"approval": ApprovalPart(**own)})
 
 
 def _dated(part: LedgerPart) -> LedgerPart:

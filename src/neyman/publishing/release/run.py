@@ -55,6 +55,7 @@ from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables
+from neyman.publishing.release.approval import checked_approval
 from neyman.publishing.release.charged_call import ChargedCall, Payer
 from neyman.publishing.release.correction import Replaced
 from neyman.publishing.release.detail_tables import detailed_cells, forms_with_first_counts
@@ -101,7 +102,7 @@ class FirstRun:
     """Make a release and its pages in the first run of a plan.
 
     ``again`` also charges a plan whose earlier run failed. ``source`` is None if every table is
-    copied from the release that is ``replaced``.
+    copied from the release that is ``replaced``. ``balance`` states in the receipt what is spent.
     """
 
     plan: Plan
@@ -112,6 +113,7 @@ class FirstRun:
     remedy: Remedy = Remedy()
     again: bool = False
     replaced: Replaced | None = None
+    balance: bool = True
 
     @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
@@ -129,6 +131,10 @@ class FirstRun:
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, payer.currency, throwaway=payer.ledger.throwaway)
+        approval = checked_approval(payer.ledger, plan.dataset, plan.hash, self.sign)
+        if approval is not None:
+            receipt = receipt.model_copy(update={"ledger": receipt.ledger.approved(approval)})
+        before = payer.spent()
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
@@ -150,6 +156,9 @@ class FirstRun:
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
+                if self.balance:
+                    known = receipt.ledger.model_copy(update={"balance": payer.balance(*before)})
+                    receipt = receipt.model_copy(update={"ledger": known})
                 self._write(stage, entry, steps, form, tables, receipt)
                 steps("keeping a copy in the ledger", 0.92)
                 if first := call.finish(stage.files(), plan.corrects):

@@ -194,6 +194,8 @@ def _reason(plan: Plan, query: Query, level: str) -> str | None:
         return "its keys are discovered, and small ones are missing"
     if query.detail is not None:
         return "its groups differ in detail"
+    if query.nonnegative or query.printed is not None:
+        return "its small cells are printed as texts, or raised to 0"
     if query.where is not None:
         return "it counts a part of the rows (where)"
     if not query.by and not query.at:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array, Integers
@@ -102,16 +103,17 @@ class Form:
 
         Returns:
             The key columns (texts are dictionary-encoded), then ``value``, ``standard_error``,
-            ``lower`` and ``upper`` (90%), see `estimates`. A histogram has the edges of a bin,
-            ``at_least`` and ``below``, among its keys. Quantiles have ``quantile``. With detail,
-            ``detail`` names the columns that split a row's group. The group's ``first_count`` is in
-            the range of thresholds from ``at_least`` to ``below``.
+            ``lower`` and ``upper`` (90%), see `estimates`. With ``print``, a small cell has a text
+            in ``printed``, before ``value``, and is null in these four. A histogram has the edges
+            of a bin, ``at_least`` and ``below``, among its keys. Quantiles have ``quantile``. With
+            detail, ``detail`` names the columns that split a row's group. The group's
+            ``first_count`` is in the range of thresholds from ``at_least`` to ``below``.
         """
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: CellEstimates, start: int = 0) -> pa.Table:
         """Build the rows for the cells from ``start`` on, from their ``estimate``."""
-        table_columns = columns(estimate)
+        table_columns = self._columns(estimate)
         first = rows_of(self.query, start)
         rows = np.arange(first, first + len(table_columns["value"]), dtype=np.int64)
         if self.query.detail is not None:
@@ -162,7 +164,7 @@ class Form:
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
         """Build the table for discovered keys, from their columns and their noisy integers."""
-        table_columns = columns(self._estimate({self.shown.measure: noisy}))
+        table_columns = self._columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
     @cached_property
@@ -182,8 +184,31 @@ class Form:
 
     def _estimate(self, noisy: Mapping[str, Integers]) -> CellEstimates:
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
+        if self.query.nonnegative:
+            noisy = {measure: np.maximum(values, 0) for measure, values in noisy.items()}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
-        return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
+        own = estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
+        return replace(own, lower=np.maximum(own.lower, 0)) if self.query.nonnegative else own
+
+    def _columns(self, estimate: CellEstimates) -> dict[str, pa.Array]:
+        """Return the columns of an estimate. A printed cell has a text, and no number at all."""
+        own = columns(estimate)
+        if self.query.printed is None:
+            return own
+        hidden = estimate.value < self.least_shown
+        text = pa.array([self.query.printed[1]])
+        codes = pa.array(np.zeros(len(hidden), np.int32), mask=~hidden)
+        shown, kinds = pa.array(~hidden), {name: column.type for name, column in own.items()}
+        return {"printed": _dictionary_array(text, codes)} | {
+            name: pc.if_else(shown, column, pa.scalar(None, kinds[name]))
+            for name, column in own.items()
+        }
+
+    @property
+    def least_shown(self) -> int:
+        """Return the least value that is not printed as a text, in units of 10^-decimals."""
+        below = self.query.printed[0] if self.query.printed else Fraction(0)
+        return math.ceil(below * 10**self.decimals)
 
     @property
     def decimals(self) -> int:

@@ -14,8 +14,9 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError, Sequel
 from neyman.publishing.consistency.published_forms import FOLDER
 from neyman.publishing.plan.plan_fields import CorrectsPart
+from neyman.publishing.release.approval import UNSIGNED, check_approval
 from neyman.publishing.release.field_comparison import Differs, same, short
-from neyman.publishing.release.receipt_format import RECEIPT, Receipt
+from neyman.publishing.release.receipt_format import RECEIPT, LedgerPart, Receipt
 from neyman.publishing.release.signing import SIGNATURE, SignatureError, check_signature
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
 from neyman.publishing.release.verify.case import Case
@@ -76,6 +77,7 @@ def check_published(case: Case, ledger: str | Path) -> str:
         with Ledger(ledger) as book:
             entry_and_files = book.published(plan.dataset, plan.hash)
             after = sequel_text(book.sequels(entry_and_files[0])) if entry_and_files else ""
+            approval = _check_approval(case, book)
             if plan.corrects:
                 old = book.entry(plan.corrects.entry)
                 before = book.published(old.dataset, old.key)
@@ -97,7 +99,20 @@ def check_published(case: Case, ledger: str | Path) -> str:
         if files.hashes.get(path) != own:
             raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
     done = f"entry {entry.id} has published these files, and was charged {entry.charge}"
-    return f"{done}. {after}" if after else done
+    return ". ".join(filter(None, (done, approval, after)))
+
+
+def _check_approval(case: Case, ledger: Ledger) -> str:
+    """Check a signed approval in the receipt. Return what the ledger says about it."""
+    said = case.receipt["ledger"].get("approval")
+    dataset, key = case.plan.dataset, case.plan.hash
+    approval = ledger.approval(dataset, key)
+    if said is None or approval is None:
+        return "the approval was revoked since" if said else ""
+    own = LedgerPart(charged="nothing").approved(approval).to_dict()["approval"]
+    same("ledger.approval", own, said)
+    check_approval(approval, ledger, dataset, key)
+    return f"approved by {approval.who}, {'signed' if approval.public else UNSIGNED}"
 
 
 def _check_copied(case: Case, corrects: CorrectsPart, old: Mapping[str, str] | None) -> None:

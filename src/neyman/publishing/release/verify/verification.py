@@ -221,12 +221,13 @@ def _charge(case: Case) -> str:
     said = case.receipt["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta", "date")
     marked = said.get("throwaway", False)
-    keys("ledger", (*fields, *(["throwaway"] if marked else [])), said)
+    more = [name for name in ("throwaway", "approval", "balance") if name in said]
+    keys("ledger", (*fields, *more), said)
     if not _is_date(said["date"]):
         raise Differs(
             f"ledger.date is {short(said['date'])}, which is not a date such as 2026-11-23"
         )
-    if marked:
+    if "throwaway" in said:
         same("ledger.throwaway", True, marked)
     same("ledger.account", case.plan.dataset, said["account"])
     if not isinstance(said["entry"], str) or not re.fullmatch("[1-9][0-9]{0,18}", said["entry"]):
@@ -241,8 +242,8 @@ def _charge(case: Case) -> str:
     if charged < least:
         raise Differs(f"ledger.charged is {short(said['charged'])}, and is recomputed as {own}")
     same("ledger.charged_delta", str(own_delta), said["charged_delta"])
-    more = charged > own * (1 + Fraction(MACHINE_TOLERANCE))
-    needed = f" (a looser proof than today's, which needs {plain(own)})" if more else ""
+    looser = charged > own * (1 + Fraction(MACHINE_TOLERANCE))
+    needed = f" (a looser proof than today's, which needs {plain(own)})" if looser else ""
     paid = f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}{needed}"
     return f"{paid}. {NOTICE}" if marked else paid
 
