@@ -146,7 +146,7 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
     listed = [keys for one in columns if isinstance(keys := one.get("keys"), dict)]
     queries = [query for plan in every for query in plan["query"]]
     alone = {"UnitPart": "unit", "BudgetPart": "budget", "SourcePart": "source"}
-    alone["ConsistencyPart"] = "consistency"
+    alone |= {"ConsistencyPart": "consistency", "CorrectsPart": "corrects"}
     named = {"TablePart": "tables", "DerivePart": "derive", "LookupPart": "lookup"}
     named |= {"TotalsPart": "totals", "HierarchyPart": "hierarchy"}
     sections = {
@@ -157,6 +157,7 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
         "KeyFilePart": [keys for keys in listed if "file" in keys],
         "KeyPart": [part for query in queries for part in query.get("parts", {}).values()],
         "QueryPart": queries,
+        "PrintPart": [query["print"] for query in queries if "print" in query],
     }
     assert set(sections) == set(schema["$defs"])
     for name, section in (*schema["$defs"].items(), ("the plan", schema)):
