@@ -146,7 +146,7 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
     listed = [keys for one in columns if isinstance(keys := one.get("keys"), dict)]
     queries = [query for plan in every for query in plan["query"]]
     alone = {"UnitPart": "unit", "BudgetPart": "budget", "SourcePart": "source"}
-    alone["ConsistencyPart"] = "consistency"
+    alone |= {"ConsistencyPart": "consistency", "CorrectsPart": "corrects"}
     named = {"TablePart": "tables", "DerivePart": "derive", "LookupPart": "lookup"}
     named |= {"TotalsPart": "totals", "HierarchyPart": "hierarchy"}
     sections = {
@@ -157,6 +157,7 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
         "KeyFilePart": [keys for keys in listed if "file" in keys],
         "KeyPart": [part for query in queries for part in query.get("parts", {}).values()],
         **{kind.__name__: queries for kind in MEASURES.values()},
+        "PrintPart": [query["print"] for query in queries if "print" in query],
     }
     assert {query["measure"] for query in queries} == {*MEASURES}
     assert set(sections) == set(schema["$defs"])

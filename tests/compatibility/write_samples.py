@@ -153,12 +153,20 @@ def _release(folder: Path, work: Path) -> None:
             ledger.create(
                 f"{currency.replace(':', '-')}@1", **one, currency=currency, cap="0.7", parts=parts
             )
+        ledger.create("pure-late@1", **one, currency="pure", cap=1, approval="required")
         ledger.allocate(dataset, "team", cap=1)
         ledger.allocate(dataset, "project", cap="1/2", of="team")
         asked = {"charge": "1/8", "mechanisms": [], "plan": "{}", "rows": 1, **one}
         ledger.void(ledger.reserve(dataset, key="void", **asked), "a sample")
         ledger.begin(ledger.reserve(dataset, key="reading", **asked, account="project"))
         ledger.reserve(dataset, key="reserved", **asked)
+        ledger.join("pure-late@1", "pure@1")
+        for key, corrects in (("old", None), ("new", 4)):
+            entry = ledger.begin(ledger.reserve("pure@1", key=key, **asked))
+            ledger.finish(entry, {"a": key.encode()}, corrects=corrects, why="a sample")
+        ledger.withdraw(5, "a sample")
+        ledger.approve("pure@1", "plan", plan="a sample", who="a person", purpose="samples")
+        ledger.revoke("pure@1", "plan", who="a person")
     (work / "first.db").rename(work / "ledger.db")
     with ny.Ledger(work / "ledger.db") as ledger:
         ledger.confirm_location("a sample")
