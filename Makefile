@@ -9,7 +9,7 @@ PYTEST := -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-re
 BIN := $(VENV)/bin
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 LONG := -o faulthandler_timeout=0  # a case may take hours
-CHECKED := .ci/*.py src reproductions tests examples benchmarks docs/conf.py docs/site
+CHECKED := .ci/*.py checker src reproductions tests examples benchmarks docs/conf.py docs/site
 INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
 TEST_PACKAGES := 'pytest>=9,<9.2' pytest-xdist hypothesis mpmath
 

@@ -155,18 +155,20 @@ def verify(
     key: Path | None = None,
     ledger: str | None = None,
     checkpoint: Path | None = None,
+    independent: Path | None = None,
     memory: str = "4GB",
 ) -> Answer:
     """Verify a release without the data.
 
     With --key, also check who signed the receipt. With --ledger, also check that this ledger was
-    charged for the release.
+    charged for the release. With --independent, also let another program check the numbers.
 
     Args:
         receipt: A receipt.json or its folder.
         key: The custodian's public key, which must have signed the receipt.
         ledger: The ledger, which must have been charged for these files.
         checkpoint: Checkpoint that the ledger must have passed.
+        independent: Program that checks the numbers, such as checker/check.py of the repository.
         memory: Largest memory, such as 4GB. A file that needs more fails.
     """
     from neyman.cli.memory_limit import at_most
@@ -181,6 +183,7 @@ def verify(
             key=key,
             ledger=ledger,
             checkpoint=checkpoint,
+            independent=independent,
             memory=memory,
         )
     good = all(c.ok for c in checks)

@@ -66,6 +66,7 @@ def verify(
     key: str | Path | None = None,
     ledger: str | Path | None = None,
     checkpoint: str | Path | None = None,
+    independent: str | Path | None = None,
     memory: str = MEMORY,
 ) -> list[Check]:
     """Recompute the claims of a release from the receipt and the published files alone.
@@ -80,6 +81,8 @@ def verify(
         ledger: the path or address of the ledger, which must be valid and have published these
             files.
         checkpoint: the file of a checkpoint that the ledger's history must contain.
+        independent: the path of a program of Python, such as ``checker/check.py`` of Neyman's
+            repository, that checks the receipt's numbers in a process of its own.
         memory: the largest memory for the check, such as "4GB", estimated from the sizes that the
             files state. A file that needs more fails.
 
@@ -88,9 +91,14 @@ def verify(
         single failed check. No file content can raise an error here.
 
     Raises:
-        ValueError: ``memory`` is no amount of memory.
+        ValueError: ``memory`` is no amount of memory, or there is no such program.
     """
     limit = MemoryLimit.of(memory)
+    if independent is not None and not Path(independent).is_file():
+        raise ValueError(
+            f"independent = {str(independent)!r} is no file; give the path of checker/check.py, "
+            "which is in Neyman's repository"
+        )
     path = Path(receipt)
     try:
         path = path / "receipt.json" if path.is_dir() else path
@@ -120,6 +128,9 @@ def verify(
     if ledger is not None:
         checks.append(_try_check("ledger", partial(evidence.check_ledger, ledger, checkpoint)))
         checks.append(_try_check("published", partial(evidence.check_published, case, ledger)))
+    if independent is not None:
+        check = partial(evidence.check_independent, case, independent)
+        checks.append(_try_check("independent", check))
     if pages and all(check.ok for check in checks):
         for name, page in pages.items():
             if (path.parent / name).exists():
