@@ -294,8 +294,8 @@ def exact_step(**options: object) -> Callable[..., object]:
     @contextmanager
     def exact(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Iterator[Step]:
         mechanism = ny.DPSGD(n=1000 * len(x), batch=len(x), sigma=1, epochs=1)
-        given = {"microbatch": len(x), **options}
-        gradient = ny.torch.NoisyGradient(model, loss, mechanism=mechanism, clip=1, **given)
+        plan = ny.torch.TrainingPlan(mechanism, **{"microbatch": len(x), **options})
+        gradient = ny.torch.NoisyGradient(model, loss, plan)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
         def step() -> None:

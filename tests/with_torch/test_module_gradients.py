@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import neyman as ny
 from neyman.analysis.training import module_gradients
 from neyman.analysis.training.module_gradients import ModuleGradients, check_module, fixed_kernels
+from neyman.torch import TrainingPlan
 
 GRID = 1 << 20
 LENGTH = 6  # tokens
@@ -96,8 +98,9 @@ def loop(model, rows, clips, loss=F.cross_entropy):
     return torch.cat([x.flatten() for x in total.values()])
 
 
-def sums(model, loss=F.cross_entropy, clips=1, **more):
-    return ModuleGradients(model, loss, clips=clips, grid=GRID, **more)
+def sums(model, loss=F.cross_entropy, clip=1, **more):
+    plan = TrainingPlan(ny.DPSGD(9, 3, 1, 1), clip, **{"grid": GRID, "fast": False, **more})
+    return ModuleGradients(model, loss, plan)
 
 
 def difference(gradients, rows, want):
@@ -125,7 +128,7 @@ def allowed(gradients, count):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_the_sum_is_that_of_a_loop(microbatch, reduction):
     model, rows, loss = network(), images(9), nn.CrossEntropyLoss(reduction=reduction)
-    gradients = sums(model, loss, clips=2.5, microbatch=microbatch)
+    gradients = sums(model, loss, clip=2.5, microbatch=microbatch)
     gradients.check(rows)
     assert_loop(gradients, model, rows, 2.5)
     assert gradients.size == sum(p.numel() for p in model.parameters())
@@ -200,7 +203,7 @@ def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
         names = {"convolution": ["0.weight", "0.bias", "1.weight"], "b": ["1.bias", *names["5"]]}
     own = {name: 0.3 * (1 + at) for at, name in enumerate(names)}
     model, rows = network(), images(3)
-    gradients = sums(model, clips=0.5 if shares == "equal" else own, microbatch=2, groups=groups)
+    gradients = sums(model, clip=0.5 if shares == "equal" else own, microbatch=2, groups=groups)
     clips = own if shares == "own" else dict.fromkeys(names, 0.5 / len(names) ** 0.5)
     assert gradients.clip == pytest.approx(math.hypot(*clips.values()))
     want = loop(model, rows, {tuple(names[k]): clips[k] for k in names})
@@ -214,7 +217,7 @@ def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
 @pytest.mark.parametrize("tied", [False, True])
 def test_embeddings_add_up_repeated_tokens_before_clipping(microbatch, padding, tied):
     model, rows = Tokens(tied=tied, padding=padding), sentences(5)
-    gradients = sums(model, clips=0.7, microbatch=microbatch)
+    gradients = sums(model, clip=0.7, microbatch=microbatch)
     want = loop(model, rows, {tuple(gradients.parameters): 0.7})
     model.places.sparse = True
     gradients.check(rows)
@@ -245,7 +248,7 @@ def test_adapters_of_a_transformer_train_alone():
     model.layer.linear1 = Adapter(model.layer.linear1, 2)
     model.layer.linear2 = Adapter(model.layer.linear2, 2)
     rows = sentences(5)
-    gradients = sums(model, clips=0.1, microbatch=4)
+    gradients = sums(model, clip=0.1, microbatch=4)
     names = [f"layer.linear{i}.{part}.weight" for i in (1, 2) for part in ("down", "up")]
     assert list(gradients.parameters) == names
     want = loop(model, rows, {tuple(names): 0.1})
@@ -257,7 +260,7 @@ def test_dropout_differs_between_examples_and_leaves_the_generator_of_torch():
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(400, 2))
     x, y = torch.ones(4, 400), torch.zeros(4, dtype=torch.long)
     for microbatch in (1, 4):
-        gradients = sums(model, clips=9, microbatch=microbatch, fast=True)
+        gradients = sums(model, clip=9, microbatch=microbatch, fast=True)
         state = torch.get_rng_state()
         total = gradients.sum((x, y))[:400].double()
         assert torch.equal(torch.get_rng_state(), state)
@@ -296,7 +299,7 @@ def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
 ):
     model, data = make().to(memory_format=torch.channels_last), rows(5)
     model.out.register_forward_hook(lambda *given: given[-1] * 2)
-    gradients = sums(model, clips=clip, microbatch=microbatch, fast=True)
+    gradients = sums(model, clip=clip, microbatch=microbatch, fast=True)
     shapes = []
     add = module_gradients.add_products
 
@@ -334,7 +337,7 @@ def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_fin
 def test_the_forward_pass_takes_mixed_precision(make, data, microbatch, fast):
     torch.manual_seed(1)  # rare networks lose more than a tenth of the clip to 8 bits
     model, rows = make(), data(5)
-    gradients = sums(model, microbatch=microbatch, dtype=torch.bfloat16, fast=fast)
+    gradients = sums(model, microbatch=microbatch, autocast="bfloat16", fast=fast)
     want = loop(model, rows, {tuple(gradients.parameters): 1.0})
     assert 1e-4 < difference(gradients, rows, want) < 0.1
 
@@ -378,10 +381,9 @@ class Output:
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_loss_may_take_the_tensor_out_of_an_output_and_is_told_so(microbatch):
     model, rows = Calls(lambda layer, x: Output(layer(x))), (torch.ones(5, 4), torch.ones(5).long())
-    given = {"clips": 1, "grid": GRID, "microbatch": microbatch}
     with pytest.raises(ValueError, match=r"returns a Output, .*cross_entropy\(output\.logits"):
-        ModuleGradients(model, F.cross_entropy, **given).check(rows)
-    taken = ModuleGradients(model, lambda out, y: F.cross_entropy(out.logits, y), **given)
+        sums(model, microbatch=microbatch).check(rows)
+    taken = sums(model, lambda out, y: F.cross_entropy(out.logits, y), microbatch=microbatch)
     taken.check(rows)
     assert taken.sum(rows).any()
 
@@ -444,23 +446,22 @@ def test_layers_that_mix_examples_are_refused_by_name(model, words):
     [
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "'mean' or 'sum'"),
         ({"loss": nn.NLLLoss(weight=torch.ones(3))}, "reduction='sum'"),
-        ({"clips": 0}, "above 0"),
-        ({"clips": 1e-160}, "between 1e-100 and 1e100"),
-        ({"clips": 1e160}, "between 1e-100 and 1e100"),
-        ({"clips": {"a": 1}}, "the groups are"),
+        ({"clip": 0}, "above 0"),
+        ({"clip": 1e-160}, "between 1e-100 and 1e100"),
+        ({"clip": 1e160}, "between 1e-100 and 1e100"),
+        ({"clip": {"a": 1}}, "the groups are"),
         ({"grid": 8}, "grid = 8"),
         ({"grid": 1 << 25}, "grid = 33554432"),
         ({"groups": {"a": ["weight"]}}, "'bias' 0 times"),
         ({"groups": {"a": ["weight", "bias"], "b": ["bias"]}}, "'bias' 2 times"),
         ({"groups": "rows"}, "'layers'"),
         ({"groups": ["weight", "bias"]}, "'layers'"),
-        ({"dtype": torch.int8}, "bfloat16"),
+        ({"autocast": "int8"}, "bfloat16"),
     ],
 )
 def test_wrong_arguments_are_refused(more, words):
-    given = {"loss": F.cross_entropy, "clips": 1, "grid": GRID, "microbatch": 2} | more
     with pytest.raises(ValueError, match=words):
-        ModuleGradients(nn.Linear(4, 3), given.pop("loss"), **given)
+        sums(nn.Linear(4, 3), **{"microbatch": 2, **more})
 
 
 @pytest.mark.parametrize(
@@ -576,8 +577,7 @@ def test_a_sum_that_fails_never_takes_other_rows_with_one(microbatch, monkeypatc
             raise MemoryError("of the second sum")
         add(*values)
 
-    options = {"clips": 1, "grid": GRID, "microbatch": microbatch}
-    gradients = ModuleGradients(nn.Linear(4, 3), F.cross_entropy, **options)
+    gradients = sums(nn.Linear(4, 3), microbatch=microbatch)
     gradients.check(rows)
     without = gradients.sum(tuple(x[[0, 2, 3]] for x in rows))
     monkeypatch.setattr(ModuleGradients, "_add", add_once_less)

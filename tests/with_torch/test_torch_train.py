@@ -6,6 +6,7 @@ import os
 import signal
 import traceback
 import warnings
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import neyman as ny
 from neyman.analysis import Trained
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
+from neyman.torch import TrainingPlan
 
 pytestmark = pytest.mark.needs("release")
 CHECKPOINT = "checkpoint.bin"
@@ -46,6 +48,13 @@ def books(tmp_path, relation="add-remove", currency="renyi:8", **more):
     return ledger
 
 
+def split(terms):
+    """Return the plan of some terms, and the other terms."""
+    names = {field.name for field in fields(TrainingPlan)}
+    plan = TrainingPlan(**{k: x for k, x in terms.items() if k in names})
+    return plan, {k: x for k, x in terms.items() if k not in names}
+
+
 def call(tmp_path, ledger, model=None, loss=None, data=None, out="out", **change):
     terms = {
         "mechanism": ny.DPSGD(60, 12, 4, 2),
@@ -54,13 +63,15 @@ def call(tmp_path, ledger, model=None, loss=None, data=None, out="out", **change
         "dataset": "toy@1",
         "microbatch": 16,
     }
+    plan, others = split({**terms, **change})
     return ny.torch.train(
         linear() if model is None else model,
         torch.nn.MSELoss() if loss is None else loss,
         (X, Y) if data is None else data,
+        plan,
         ledger=ledger,
         out=tmp_path / out,
-        **{**terms, **change},
+        **others,
     )
 
 
@@ -117,7 +128,10 @@ def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch, 
     assert trained.problems() == []
     assert trained.receipt["proof"] == "TR-1 to TR-9 of docs/certificates/training.md"
     assumed = [text for text in trained.receipt["conditions"] if "microbatch of" in text]
-    assert len(assumed) == (microbatch > 1) == trained.receipt["terms"]["fast"] or fast is False
+    assert (
+        len(assumed) == (microbatch > 1) == trained.receipt["environments"][0]["fast"]
+        or fast is False
+    )
 
 
 class Rows(Dataset):
@@ -329,7 +343,7 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
     try:
         model = linear().float()
         data = X.float(), Y.float()
-        trained = call(tmp_path, books(tmp_path), model, loss, data, autocast=torch.bfloat16)
+        trained = call(tmp_path, books(tmp_path), model, loss, data, autocast="bfloat16")
         assert torch.backends.cudnn.benchmark
         assert torch.are_deterministic_algorithms_enabled() == before[0]
     finally:
@@ -340,7 +354,9 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
             "framework": f"torch {torch.__version__}",
             "device": "cpu",
             "dtype": "float32",
-            "autocast": "bfloat16",
+            "microbatch": 16,
+            "fast": True,
+            "compiled": False,
             "deterministic": True,
             "tf32": False,
             "benchmark": False,
@@ -369,8 +385,8 @@ def test_groups_have_clips_of_their_own_and_stand_in_the_terms(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).double()
     more = {"groups": {"first": ["0"], "last": ["1"]}, "clip": {"first": 1, "last": "1"}}
     trained = call(tmp_path, ledger, model, **more)
-    assert trained.receipt["terms"]["clips"] == {"first": "1", "last": "1"}
-    assert Fraction(trained.receipt["terms"]["clip"]) == Fraction(2**0.5)
+    assert trained.receipt["terms"]["plan"]["clip"] == {"first": "1", "last": "1"}
+    assert trained.plan.norm == Fraction(2**0.5)
     assert "clipped to norm 1.42 and" in trained.report
     assert trained.problems() == []
     with pytest.raises(ValueError, match="which is not a run"):
@@ -383,8 +399,8 @@ def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts(fast):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
     x, y = X.float(), Y.float()
-    terms = {"mechanism": ny.DPSGD(60, 12, 4, 2), "clip": 1, "fast": fast}
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **terms)
+    plan = TrainingPlan(ny.DPSGD(60, 12, 4, 2), fast=fast)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), plan)
     total = gradient.gradients.sum((x, y))
     order = torch.from_numpy(GENERATOR.permutation(60))
     assert torch.equal(gradient.gradients.sum((x[order], y[order])), total)
@@ -398,7 +414,8 @@ def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts(fast):
 def test_a_loop_of_ones_own_moves_as_the_whole_run_does(tmp_path):
     model, sizes = linear(), [0.5] * 4
     start = weights(model)
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), microbatch=16, fast=False, **QUIET)
+    plan = TrainingPlan(microbatch=16, fast=False, **QUIET)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), plan)
     optimizer = sgd(model.parameters())
     for rows in QUIET["mechanism"].batches(60):
         for part in np.array_split(rows, 3):
@@ -409,7 +426,7 @@ def test_a_loop_of_ones_own_moves_as_the_whole_run_does(tmp_path):
     gradient.add(X[:0], Y[:0])
     with pytest.raises(RuntimeError, match="all of them are over"):
         gradient.set()
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **QUIET)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), TrainingPlan(**QUIET))
     gradient.add(X, Y)
     with pytest.raises(RuntimeError, match="one call adds all rows"):
         gradient.add(X, Y)
@@ -417,7 +434,7 @@ def test_a_loop_of_ones_own_moves_as_the_whole_run_does(tmp_path):
 
 def test_a_loop_of_ones_own_refuses_the_gradient_of_a_mean():
     model = linear()
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **QUIET)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), TrainingPlan(**QUIET))
     with pytest.raises(RuntimeError, match="gradient of a mean over a batch"):
         functional.mse_loss(model(X), Y).backward()
     assert model.weight.grad is None or model.bias.grad is None
@@ -572,6 +589,99 @@ def test_an_error_of_a_dataset_is_not_shown(tmp_path, kind, match):
         trained = call(tmp_path, ledger, data=Rows(), **EXAMPLE)
     assert warned[0].filename == __file__  # the line of the caller
     assert trained.problems() == []
+
+
+# The first use.
+
+
+def reach(out, data=None, **change):
+    """A call of the shortest form."""
+    terms = {"epsilon": 2, "delta": "1e-4", "epochs": 2, "batch": 12, "out": out, **change}
+    return ny.torch.train(linear(), torch.nn.MSELoss(), (X, Y) if data is None else data, **terms)
+
+
+def test_a_run_of_its_own_reaches_epsilon_and_says_that_it_counts_itself_alone(tmp_path, capsys):
+    trained = reach(tmp_path / "my model")
+    assert capsys.readouterr().out.startswith("n = 60, the length of the data, is public. sigma = ")
+    curve = trained.tradeoff()
+    assert 1.99 < curve.epsilon(1e-4).upper <= 2
+    words = "This counts one run. Other runs on these rows add to it and are not counted here"
+    for text in (str(trained), trained.report, trained.receipt["ledger"]["note"]):
+        assert words in text
+    assert [p.partition(":")[0] for p in trained.problems()] == ["ledger"]
+    assert any("The number of rows, 60, is public" in x for x in trained.receipt["conditions"])
+    ledger = ny.Ledger(tmp_path / "my model.ledger.db")
+    (paid,) = ledger.entries("my-model@1")
+    assert (paid.charge <= 2, paid.delta, paid.state) == (True, Fraction("1e-4"), "released")
+    assert np.array_equal(reach(tmp_path / "my model").parameters, trained.parameters)
+    assert len(ledger.entries("my-model@1")) == 1
+
+
+def test_a_second_run_beside_the_first_warns_with_the_sum(tmp_path):
+    reach(tmp_path / "a")
+    match = r"(?s)they reveal epsilon 5 at delta 0.0002 .*one ledger=.*ny\.select_best"
+    with pytest.warns(UserWarning, match=match) as warned:
+        reach(tmp_path / "b", epsilon=3)
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="epsilon 5"):
+        reach(tmp_path / "a")  # loaded, and not charged again
+
+
+def test_epsilon_with_the_ledger_of_a_steward_is_charged_there_alone(tmp_path):
+    ledger = books(tmp_path)
+    trained = reach(tmp_path / "out", ledger=ledger, dataset="toy@1")
+    assert trained.problems() == []
+    assert "counts one run" not in str(trained) + trained.report
+    assert (ledger.account("toy@1").entries, [*tmp_path.glob("*.ledger.db")]) == (1, [])
+    (tmp_path / "pure").mkdir()
+    pure = books(tmp_path / "pure", currency="pure", delta_cap="1/10")
+    reach(tmp_path / "pure/out", ledger=pure, dataset="toy@1")
+    (paid,) = pure.entries("toy@1")
+    assert (1.99 < paid.charge <= 2, paid.delta) == (True, Fraction("1e-4"))
+
+
+class Unread(Rows):
+    """A dataset that no one may read."""
+
+    def __getitem__(self, row):
+        raise AssertionError("read")
+
+
+PLAN = TrainingPlan(ny.DPSGD(60, 12, 4, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"plan": PLAN}, "plan has one: give plan= alone"),
+        ({"delta": "1/60"}, r"below 1 / n = 0\.0166667: a run with a larger delta may publish a"),
+        ({"delta": 0}, "must be above 0 and below 1 / n"),
+        ({"epsilon": 0}, "epsilon = 0 must be above 0"),
+        ({"epsilon": "1e-12", "delta": "1e-30"}, "no sigma reaches it"),
+        ({"epsilon": None}, "plan is missing"),
+        ({"batch": 61}, "batch = 61 must be at most n = 60"),
+        ({"plan": PLAN, "epsilon": None, "epochs": None, "batch": None, "delta": 0}, "delta = 0"),
+    ],
+)
+def test_the_shortest_form_is_refused_before_a_row_is_read(tmp_path, change, match):
+    with pytest.raises(ValueError, match=match):
+        reach(tmp_path / "out", Unread(), **EXAMPLE, **change)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [PLAN, TrainingPlan(PLAN.mechanism, {"a": "1/3", "b": 2}, {"a": ["0"], "b": ("1",)}, 1 << 12)],
+)
+def test_a_plan_is_what_defines_the_sums_and_not_how_they_are_computed(plan):
+    assert TrainingPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    same = replace(plan, microbatch=1, compiled=True, save_every=9)
+    assert (same == plan, same.hash == plan.hash) == (True, True)
+    for other in ({"grid": 1 << 13}, {"groups": "layers"}, {"autocast": "float16"}):
+        assert replace(plan, **other).hash != plan.hash
+    assert str(plan).startswith(
+        "DPSGD(n=60, batch=12, sigma=4, epochs=2, sampling='poisson')\nclip"
+    )
 
 
 # Runs that stop.
@@ -730,13 +840,12 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
 
 def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():
     loss = torch.nn.CrossEntropyLoss()
-    terms = {"mechanism": ny.DPSGD(n=9, batch=3, sigma=1, epochs=1), "clip": 1, "fast": True}
-    batch = ny.torch.NoisyGradient(linear(), loss, **terms).gradients.most_rows // 2 + 1
+    plan = TrainingPlan(ny.DPSGD(n=9, batch=3, sigma=1, epochs=1), fast=True)
+    batch = ny.torch.NoisyGradient(linear(), loss, plan).gradients.most_rows // 2 + 1
     mechanism = ny.DPSGD(n=4 * batch, batch=batch, sigma=1, epochs=1)
-    given = {"mechanism": mechanism, "clip": 1}
     with pytest.raises(ValueError, match="use fast=False"):
-        ny.torch.NoisyGradient(linear(), loss, **given)
-    ny.torch.NoisyGradient(linear(), loss, fast=False, **given).close()
+        ny.torch.NoisyGradient(linear(), loss, TrainingPlan(mechanism))
+    ny.torch.NoisyGradient(linear(), loss, TrainingPlan(mechanism, fast=False)).close()
 
 
 class Buffered(torch.nn.Module):
@@ -809,6 +918,7 @@ def test_examples_in_docstrings_print_what_they_show(tmp_path, monkeypatch):
     import doctest
 
     monkeypatch.chdir(tmp_path)
-    for thing in (ny.torch, ny.torch.NoisyGradient):
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for thing in (ny.torch, ny.torch.NoisyGradient, TrainingPlan):
         for test in doctest.DocTestFinder(exclude_empty=True).find(thing, "ny", globs={}):
-            assert doctest.DocTestRunner().run(test).failed == 0
+            assert runner.run(test).failed == 0

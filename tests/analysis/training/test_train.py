@@ -371,7 +371,7 @@ def test_a_gradient_gets_one_row_per_call_unless_more_are_asked_for(tmp_path):
         ({"step_size": [0.1]}, "step_size has 1 numbers; the run has 10 steps"),
         ({"step_size": -1}, "step_size = -1 must be above 0"),
         ({"start": [np.nan]}, "start must be finite"),
-        ({"start": []}, "start has 0 numbers"),
+        ({"start": []}, "0 parameters train"),
         ({"mechanism": ny.DPSGD(60, 1, 4, 10**6)}, "60000000 steps; at most 1e"),
         ({"rows": -1}, "rows = -1"),
         ({"name": ""}, "name = ''"),

@@ -22,7 +22,7 @@ from copy import copy
 from fractions import Fraction
 from functools import partial
 from itertools import chain
-from math import isqrt, sqrt
+from math import isqrt
 from operator import eq, is_
 from typing import Any, TypeVar
 
@@ -47,7 +47,7 @@ from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_L
 from neyman.analysis.training.device_clipping import ClippedPart, add_clipped, flat_rows, merged
 from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
 from neyman.analysis.training.device_products import Product, add_products, fine_bits, fits
-from neyman.numerics import check
+from neyman.analysis.training.training_plan import Clip, Groups, TrainingPlan
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,6 @@ TWISTER_WORDS = 624
 
 Loss = Callable[..., Tensor]
 Result = TypeVar("Result")
-Groups = Mapping[str, Sequence[str]]
 
 
 def check_module(model: Module) -> None:
@@ -122,35 +121,11 @@ class ModuleGradients:
         model: the model, in the mode (train or eval) in which it trains.
         loss: a function of the model's output and the target of one example, each with a batch
             dimension of 1. It returns one number.
-        clips: the largest l2 norm of an example's gradient, above 0, or one such norm for each
-            group.
-        grid: the total clip (the root of the sum of the squared clips), in the units to which
-            gradients are rounded.
-        microbatch: number of examples that go through the model together. With 1, examples are
-            independent, and layers without support in `torch.func.vmap` work.
-        groups: a dict from each group to names of parameters or of modules. Each group is clipped
-            by itself. "layers" makes each module with its own parameters a group.
-        dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
-        compiled: if True, clip with kernels of `torch.compile`, which needs a compiler. It excludes
-            ``fast``.
-        fast: if True, do not write out the gradients of linear layers and convolutions for each
-            example. Sums stay exact. A logical batch must then be one call of `sum`, which rounds
-            its result once.
+        plan: the clip, groups, precision, and microbatch; see `TrainingPlan`. With ``fast``, a
+            logical batch must be one call of `sum`, which rounds its result once.
     """
 
-    def __init__(
-        self,
-        model: Module,
-        loss: Loss,
-        *,
-        clips: float | Fraction | str | Mapping[str, float | Fraction | str],
-        grid: int,
-        microbatch: int,
-        groups: Groups | str | None = None,
-        dtype: torch.dtype | None = None,
-        compiled: bool = False,
-        fast: bool = False,
-    ) -> None:
+    def __init__(self, model: Module, loss: Loss, plan: TrainingPlan) -> None:
         check_module(model)
         self._model, self._loss = model, loss
         reduction = getattr(loss, "reduction", "mean")
@@ -165,10 +140,9 @@ class ModuleGradients:
                 "loss has weight= and reduction='mean', which divides by the weights of one "
                 "example, so they have no effect: use reduction='sum'"
             )
-        if dtype not in (None, torch.bfloat16, torch.float16):
-            raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
-        self.dtype, self._compiled = dtype, compiled
-        self._rows = check.integer("microbatch", microbatch, 1)
+        self.dtype = None if plan.autocast is None else getattr(torch, plan.autocast)
+        self._compiled, self._rows = plan.compiled, plan.microbatch
+        self.fast = self._rows > 1 and not plan.compiled if plan.fast is None else plan.fast
         self.parameters = {
             k: p for k, p in model.named_parameters() if p.requires_grad and p.numel()
         }
@@ -183,11 +157,9 @@ class ModuleGradients:
         self._all_layers: list[Module] = [layer for part in parts for layer in part.modules()]
         self._frozen = {k: p for k, p in model.named_parameters() if not p.requires_grad}
         self._buffers = dict(model.named_buffers())
-        self._groups = _group_names(model, self.parameters, groups)
-        self.grid = check.integer("grid", grid, 1)
-        exact = _clips(clips, list(self._groups))
-        total = exact[0] ** 2 if not isinstance(clips, Mapping) else sum(x * x for x in exact)
-        self.clip = sqrt(total)
+        self._groups = _group_names(model, self.parameters, plan.groups)
+        self.grid, self.clip = plan.grid, float(plan.norm)
+        exact = _clips(plan.clip, list(self._groups))
         self._most = self._group_grids(exact)
         self._batched = vmap(
             grad(self._one_loss, argnums=(0, 1), has_aux=True),
@@ -195,20 +167,10 @@ class ModuleGradients:
             randomness="different",
         )
         self._layers = _tap_layers(model, self.parameters)
-        self._bits = fine_bits(self.grid, self._rows) if fast else 0
+        self._bits = fine_bits(self.grid, self._rows) if self.fast else 0
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
         self._written = ""  # a parameter or buffer that a forward pass wrote to
         self._checked = False
-
-    @property
-    def assumption(self) -> str | None:
-        """Return the assumption that a receipt must state about microbatches, or None."""
-        if self._rows == 1:
-            return None
-        return (
-            f"The gradient of an example in a microbatch of {self._rows} examples of one fixed "
-            "shape does not depend on the values or the order of the other examples."
-        )
 
     def check(self, rows: tuple[Tensor, ...]) -> None:
         """Refuse a model that cannot train, by dry runs on zeros and on invented rows.
@@ -873,24 +835,16 @@ def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tens
     return torch.cat(outputs, 1), torch.cat(inputs, 1)
 
 
-def _clips(
-    clips: float | Fraction | str | Mapping[str, float | Fraction | str], groups: Sequence[str]
-) -> list[Fraction]:
+def _clips(clip: Clip | Mapping[str, Clip], groups: Sequence[str]) -> list[Fraction]:
     """Return one exact clipping norm per group, in the order of ``groups``.
 
     One number is for every group.
     """
-    if isinstance(clips, Mapping):
-        if set(clips) != set(groups):
-            raise ValueError(f"clips has {sorted(clips)}; the groups are {sorted(groups)}")
-        given = [clips[group] for group in groups]
-    else:
-        given = [clips] * len(groups)
-    exact = [check.exact("clips", x) for x in given]
-    least_clip = Fraction(1, 10**100)  # its inverse is the largest clip
-    if not least_clip <= min(exact) <= max(exact) <= 1 / least_clip:
-        raise ValueError(f"clips = {clips!r} must be above 0, and between 1e-100 and 1e100")
-    return exact
+    if not isinstance(clip, Mapping):
+        return [Fraction(clip)] * len(groups)
+    if set(clip) != set(groups):
+        raise ValueError(f"clip has {sorted(clip)}; the groups are {sorted(groups)}")
+    return [Fraction(clip[group]) for group in groups]
 
 
 def _group_names(

@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,24 +21,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS, Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
-from neyman.analysis.training.module_gradients import (
-    ModuleGradients,
-    fixed_kernels,
-    fresh_randomness,
-)
-from neyman.analysis.training.noisy_gradient import Clip, Groups, NoisyGradient
+from neyman.analysis.training.module_gradients import fixed_kernels, fresh_randomness
+from neyman.analysis.training.noisy_gradient import NoisyGradient
 from neyman.analysis.training.result import NETWORK, Setting, Trained, joined
 from neyman.analysis.training.steps import Request, run, without_content
-from neyman.analysis.training.terms import RunTerms, common_terms
+from neyman.analysis.training.terms import RunTerms
 from neyman.ledger.records import ChargedError
-from neyman.numerics import check
 
 SCHEMA = "neyman-network-checkpoint/1"
+TOGETHER = (
+    "The gradient of an example in a microbatch of {rows} examples of one fixed shape does not "
+    "depend on the values or the order of the other examples."
+)
 RESTORED = (
     "After each sum of gradients, the parameters that train had their values of before. At each "
     "checkpoint, all other parameters and the buffers had their values of before the run. The "
@@ -49,6 +47,11 @@ RANDOMNESS = (
     "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
     "from torch's generator, which has a new secret seed in each step. That its numbers are as "
     "good as random ones is assumed."
+)
+PUBLIC_ROWS = (
+    "The number of rows, {n}, is public, and the rate of the batches follows from it. Neighboring "
+    "datasets have the same number of rows, and differ in one row. In one of them, the gradient of "
+    "this row is 0."
 )
 
 
@@ -177,6 +180,12 @@ class RowSource:
         return item
 
 
+def length_of(data: object) -> int:
+    """Return the number of rows, without reading one."""
+    rows: Any = data[0] if isinstance(data, (tuple, list)) else data
+    return len(rows)
+
+
 def _form(value: object) -> object:
     """Return the shape that a value has as a tensor, or its type if it is no tensor."""
     try:
@@ -196,13 +205,13 @@ class NetworkRun:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         rows: RowSource,
-        here: dict[str, Any],
+        setting: Setting,
     ) -> None:
         self.terms = terms
         self.model, self._gradient = model, gradient
         self._optimizer, self._scheduler = optimizer, scheduler
         self._rows = rows
-        self._environments = (here,)
+        self._setting = setting
         # A row may not decide what is published: the tensors and their names are those of now.
         self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         names = {id(x): name for name, x in self._tensors.items()}
@@ -224,7 +233,7 @@ class NetworkRun:
                 self._move()
                 self._unpack(self._pack_state())
                 if schedule := self._scheduler:
-                    steps = self.terms.mechanism.steps
+                    steps = self.terms.plan.mechanism.steps
                     for _ in range(getattr(schedule, "last_epoch", steps), steps):
                         schedule.step()
                 joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
@@ -251,15 +260,17 @@ class NetworkRun:
                     f"or another optimizer ({error}); give the model that began it"
                 ) from error
             self._fixed = self._copy_fixed()
-            here = self._environments[-1]
-            self._environments = (*(place for place in earlier if place != here), here)
+            here = self._setting.environments[-1]
+            others = [place for place in earlier if place != here]
+            self._setting = replace(self._setting, environments=(*others, here))
         return state
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably. Restore what no step moves, if the model wrote to it."""
         for name, x in self._fixed.items():  # the model may have given it another shape
             self._tensors[name].data = x.to(self._rows.device, copy=True)
-        write(folder, state, SCHEMA, self._pack_state(), environments=self._environments)
+        environments = self._setting.environments
+        write(folder, state, SCHEMA, self._pack_state(), environments=environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Sum the clipped gradients, add noise, and move the parameters."""
@@ -286,9 +297,10 @@ class NetworkRun:
 
     def setting(self) -> Setting:
         """Return the parts of the receipt that are not in the terms."""
-        assumption = self._gradient.gradients.assumption
-        conditions = (*([assumption] if assumption else []), RANDOMNESS, RESTORED)
-        return Setting(conditions, self._environments, NETWORK)
+        setting = self._setting
+        sizes = sorted({place["microbatch"] for place in setting.environments} - {1})
+        together = [TOGETHER.format(rows=" or ".join(map(str, sizes)))] if sizes else []
+        return replace(setting, conditions=(*together, *setting.conditions))
 
     def content(self) -> bytes:
         """Return an .npz file: the names of the state dict before the run, with our values."""
@@ -357,10 +369,8 @@ def train_network(
     *,
     gradient: NoisyGradient,
     name: str,
-    clip: Clip | Mapping[str, Clip],
-    microbatch: int,
-    groups: Groups | str | None,
-    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+    dataset: str,
+    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer | None,
     scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None,
     example: object,
 ) -> Trained:
@@ -368,40 +378,27 @@ def train_network(
     gradients = gradient.gradients
     rows = RowSource(data, example, gradients.device)
     gradients.check(rows.first)
-    mover = _optimizer(model, gradients.parameters, optimizer)
+    mover = _optimizer(model, gradients.parameters, optimizer or Adam)
     words: dict[str, Any] = {
         "model": _text(model),
         "loss": _text(loss),
         "mode": "train" if model.training else "eval",
-        "autocast": _type_name(gradients.dtype),
-        "fast": gradient.fast,
         "optimizer": _text(mover),
     }
     schedule = _scheduler(mover, scheduler)
     if schedule is not None:
         words["scheduler"] = _text(schedule)
-    if groups is not None:
-        words["groups"] = groups if isinstance(groups, str) else {k: [*groups[k]] for k in groups}
-    if isinstance(clip, Mapping):
-        words["clips"] = {group: str(each) for group, each in clip.items()}
-        total = Fraction(gradients.clip)
-    else:
-        total = check.exact("clip", clip)
     shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
-    run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
-    terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)
+    terms = NetworkTerms(name, dataset, gradient.plan, shapes, words)
     for parameter in model.parameters():
         parameter.grad = None  # an earlier gradient has no noise
+    public = [PUBLIC_ROWS.format(n=gradient.mechanism.n)] if request.calibrated else []
     with fixed_kernels(gradients.device):
-        here = _environment(gradients)
-        job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
+        setting = Setting((*public, RANDOMNESS, RESTORED), (_environment(gradient),), NETWORK)
+        job = NetworkRun(terms, model, gradient, mover, schedule, rows, setting)
         trained = run(job, rows.count, request)
     job.set(trained.state)  # for a run that was already finished
     return trained
-
-
-def _type_name(dtype: torch.dtype | None) -> str | None:
-    return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def _text(thing: object) -> str:
@@ -460,15 +457,18 @@ def _scheduler(
     return schedule
 
 
-def _environment(gradients: ModuleGradients) -> dict[str, Any]:
-    device = gradients.device
+def _environment(gradient: NoisyGradient) -> dict[str, Any]:
+    device, plan = gradient.gradients.device, gradient.plan
     card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    kinds = {str(x.dtype).removeprefix("torch.") for x in gradient.gradients.parameters.values()}
     return {
         "framework": f"torch {torch.__version__}",
         "device": f"{device}{card}",
-        "dtype": _type_name(next(iter(gradients.parameters.values())).dtype),
-        "autocast": _type_name(gradients.dtype),
+        "dtype": ", ".join(sorted(kinds)),
+        "microbatch": plan.microbatch,
+        "fast": gradient.fast,
+        "compiled": plan.compiled,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": "tf32" in products,
         "benchmark": torch.backends.cudnn.benchmark,
