@@ -71,17 +71,15 @@ class NoisyGradient:
             )
         self.plan, self.mechanism = plan, plan.mechanism
         self.gradients = ModuleGradients(model, loss, plan)
-        self.fast = self.gradients.fast
-        if self.fast and self.mechanism.batch > self.gradients.most_rows // 2:
+        if self.mechanism.batch > (most := self.gradients.most_rows // 2):
             raise ValueError(
-                f"mechanism.batch = {self.mechanism.batch}: fast=True adds up "
-                f"{self.gradients.most_rows} rows at most, and a Poisson batch may "
-                "be larger than its mean; use fast=False"
+                f"mechanism.batch = {self.mechanism.batch} must be at most {most}: a Poisson batch "
+                "may be larger than its mean"
             )
         self.steps = 0
         self._correlated = plan.correlated_noise(self.gradients.size)
         self._scale = self.gradients.clip / plan.grid / self.mechanism.batch
-        self._total: Tensor | None = None
+        self._begun = False
         hooks = [
             parameter.register_post_accumulate_grad_hook(_refuse)
             for parameter in self.gradients.parameters.values()
@@ -96,8 +94,8 @@ class NoisyGradient:
         """Add the clipped gradients of rows to the sum.
 
         A row counts as 0 if its gradient is not finite, or if the model or the loss raises an error
-        on it. The first call tests both on invented rows. With ``fast=False``, a step may have
-        several calls.
+        on it. The first call tests both on invented rows. A step may have several calls. After an
+        error, begin the step again.
 
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the row, and may be
@@ -105,16 +103,10 @@ class NoisyGradient:
 
         Raises:
             ValueError: the model or the loss fails on invented rows, or keeps something about them.
-            RuntimeError: this is the second call of a step with ``fast``, which rounds each sum
-                once.
         """
-        if self.fast and self._total is not None:
-            raise RuntimeError(
-                "with fast=True, as for a microbatch above 1, one call adds all rows of a step; "
-                "fast=False takes them in parts"
-            )
-        total = self.gradients.sum(rows)
-        self._total = total if self._total is None else self._total.add_(total)
+        self._begun = False
+        self.gradients.add(rows)
+        self._begun = True
 
     def set(self) -> None:
         """Add noise to the sum, set the ``grad`` of each parameter, and begin the next step.
@@ -122,13 +114,13 @@ class NoisyGradient:
         Raises:
             RuntimeError: nothing was added, or all steps of the mechanism are over.
         """
-        if self._total is None:
+        if not self._begun:
             raise RuntimeError("add the rows of a batch first; an empty batch has zero rows")
         if self.steps == self.mechanism.steps:
             raise RuntimeError(
                 f"mechanism has {self.steps} steps, and all of them are over: describe more epochs"
             )
-        total, self._total = self._total, None
+        total, self._begun = self.gradients.take(), False
         if self._correlated is not None:
             self._correlated.add(self.steps, total)
         else:  # Exact: for an integer x, round(x + Z) = x + round(Z) [TR-2].

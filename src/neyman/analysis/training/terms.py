@@ -89,10 +89,12 @@ class Terms(RunTerms):
     Args:
         step_size: one number per step, or one number for all steps.
         start: the first parameters.
+        piece: number of rows in one call of the gradient.
     """
 
     step_size: float | tuple[float, ...]
     start: NDArray[np.float64]
+    piece: int
 
     @classmethod
     def of(
@@ -102,13 +104,14 @@ class Terms(RunTerms):
         plan: TrainingPlan,
         step_size: float | Sequence[float],
         start: object,
+        piece: int = 1,
     ) -> Terms:
         """Return the terms. Check the arguments of `ny.train`."""
         parameters = np.array(start, np.float64)
         if not np.isfinite(parameters).all():
             raise ValueError("start must be finite in every entry")
         steps = plan.mechanism.steps
-        return cls(name, dataset, plan, _step_sizes(step_size, steps), parameters)
+        return cls(name, dataset, plan, _step_sizes(step_size, steps), parameters, piece)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -125,7 +128,7 @@ class Terms(RunTerms):
         return {
             **super().to_dict(),
             "schema": "neyman-training/1",
-            "piece": self.plan.microbatch,
+            "piece": self.piece,
             "step_size": self.step_size,
             "start": {"shape": self.start.shape, "sha256": hashlib.sha256(content).hexdigest()},
         }

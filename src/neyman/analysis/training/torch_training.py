@@ -261,6 +261,9 @@ class NetworkRun:
                 ) from error
             self._fixed = self._copy_fixed()
             here = self._setting.environments[-1]
+            if self.terms.plan.microbatch is None:
+                here = here | {"microbatch": earlier[-1]["microbatch"]}
+                self._gradient.gradients.microbatch = here["microbatch"]
             others = [place for place in earlier if place != here]
             self._setting = replace(self._setting, environments=(*others, here))
         return state
@@ -466,8 +469,7 @@ def _environment(gradient: NoisyGradient) -> dict[str, Any]:
         "framework": f"torch {torch.__version__}",
         "device": f"{device}{card}",
         "dtype": ", ".join(sorted(kinds)),
-        "microbatch": plan.microbatch,
-        "fast": gradient.fast,
+        "microbatch": gradient.gradients.microbatch,
         "compiled": plan.compiled,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": "tf32" in products,

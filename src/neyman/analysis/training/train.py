@@ -125,14 +125,8 @@ def train(
 
     Source: Abadi et al. 2016; [TR-1], [TR-2], [TR-3], [TR-4].
     """
-    plan = TrainingPlan(
-        mechanism,
-        clip,
-        grid=grid,
-        microbatch=check.integer("piece", piece, 1),
-        save_every=save_every,
-    )
-    terms = Terms.of(name, dataset, plan, step_size, start)
+    plan = TrainingPlan(mechanism, clip, grid=grid, save_every=save_every)
+    terms = Terms.of(name, dataset, plan, step_size, start, check.integer("piece", piece, 1))
     request = Request(out, ledger, delta, account, charge_again, sign)
     return run(_Descent(terms, gradient, terms.start), rows, request)
 
@@ -172,7 +166,7 @@ class _Descent:
         save(folder, state, self.parameters)
 
     def setting(self) -> Setting:
-        piece = self.terms.plan.microbatch
+        piece = self.terms.piece
         return Setting((TOGETHER.format(piece=piece),) if piece > 1 else ())
 
     def content(self) -> bytes:
@@ -193,7 +187,7 @@ class _Descent:
     def _sum(self, parameters: Floats, batch: NDArray[np.int64]) -> NDArray[np.int64]:
         total = np.zeros(parameters.size, np.int64)
         plan = self.terms.plan
-        for part in pieces(batch, plan.microbatch) if batch.size else ():
+        for part in pieces(batch, self.terms.piece) if batch.size else ():
             values = self._gradients(parameters, part)
             if part.size > 1:
                 self._check_alone(parameters, part, values)

@@ -49,13 +49,11 @@ class TrainingPlan:
         grid: number of units in ``clip``.
         autocast: "bfloat16" or "float16" for the forward pass in mixed precision.
         microbatch: number of rows per pass through the model. More than 1 adds an assumption to the
-            receipt. With 1, rows are independent of each other, but the run is slower.
-        fast: True to avoid a gradient per row for linear layers and convolutions. This needs less
-            memory, and less time for wide layers. Sums stay exact if a product of matrices adds up
-            products [TR-9]. By default, True if ``microbatch`` is above 1 and ``compiled`` is
-            False.
-        compiled: True to clip by kernels of ``torch.compile``, which needs a compiler. Not with
-            ``fast``.
+            receipt. With 1, rows are independent of each other, but the run is slower. By default,
+            a batch, or the largest equal piece of one that fits into memory.
+        compiled: True to write out the gradient of each row, and clip it by kernels of
+            ``torch.compile``, which needs a compiler. Without it, layers whose gradients are
+            products of small matrices have exact sums of these products [TR-9].
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Raises:
@@ -76,8 +74,7 @@ class TrainingPlan:
     groups: Groups | str | None = None
     grid: int = 1 << 20
     autocast: str | None = None
-    microbatch: int = field(default=64, compare=False)
-    fast: bool | None = field(default=None, compare=False)
+    microbatch: int | None = field(default=None, compare=False)
     compiled: bool = field(default=False, compare=False)
     save_every: int = field(default=100, compare=False)
 
@@ -111,10 +108,9 @@ class TrainingPlan:
             )
         if self.autocast is not None:
             check.one_of("autocast", self.autocast, ("bfloat16", "float16"))
-        check.integer("microbatch", self.microbatch, 1)
+        if self.microbatch is not None:
+            check.integer("microbatch", self.microbatch, 1)
         check.integer("save_every", self.save_every, 1)
-        if self.fast and self.compiled:
-            raise ValueError("compiled=True has no kernels for fast=True; leave one of them out")
 
     @classmethod
     def reaching(
