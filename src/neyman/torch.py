@@ -32,10 +32,10 @@ Examples:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neyman.analysis.training.noisy_gradient import NoisyGradient
 from neyman.analysis.training.result import Trained
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["NoisyGradient", "TrainingPlan", "train"]
 
@@ -57,7 +57,7 @@ __all__ = ["NoisyGradient", "TrainingPlan", "train"]
 def train(
     model: Module,
     loss: Callable[[Tensor, Tensor], Tensor],
-    data: tuple[Tensor, ...] | Dataset[tuple[Tensor, ...]],
+    data: tuple[Tensor, ...] | Mapping[str, Tensor] | Dataset[Any] | DataLoader[Any],
     plan: TrainingPlan | None = None,
     *,
     out: str | Path,
@@ -67,7 +67,8 @@ def train(
     batch: int | None = None,
     optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer | None = None,
     scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None = None,
-    example: tuple[object, ...] | None = None,
+    example: tuple[object, ...] | Mapping[str, object] | None = None,
+    callback: Callable[[int, Module], object] | None = None,
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     name: str = "training",
@@ -97,9 +98,11 @@ def train(
             first parameters without the data. No GPU has run this yet.
         loss: function of the model's output and the target of one row, each with a batch dimension
             of 1. It returns one number. Reductions "mean" and "sum" are both correct.
-        data: a tuple of tensors on the model's device, or a ``TensorDataset``, or a dataset of
-            tuples with ``__getitem__`` and ``__len__``. The target is last. Items of a dataset are
-            moved to the model's device.
+        data: a tuple of tensors on the model's device, with the target last, or a
+            ``TensorDataset``, or a dataset of tuples with ``__getitem__`` and ``__len__``, or a
+            ``DataLoader`` of one, of which only the dataset and ``collate_fn`` count. Items of a
+            dataset are moved to the model's device. Where rows are dicts, the model gets their
+            values by name, and the loss gets the output and the dict.
         plan: the mechanism, the clip, and how gradients are computed. By default, the plan with
             clip 1 that reaches ``epsilon``.
         out: the folder for the result, as in `ny.train`.
@@ -114,6 +117,8 @@ def train(
         example: an invented row with the shapes and types of the data, for a dataset without
             tensors. Before the charge, the model runs on rows of this form, and the form of the
             first row is compared with it, so mistakes cost nothing.
+        callback: function of the step's number and the model, called after each step. All that it
+            sees is private already. The loss on a batch is not, so measure on public data.
         ledger: a `Ledger`, or its path, with the dataset, as in `ny.train`. By default, a new file
             beside ``out`` that holds this run alone, and all that the run writes says so.
         dataset: the dataset's "name@version" in the ledger. By default, the name of ``out``.
@@ -166,6 +171,7 @@ def train(
             optimizer=optimizer,
             scheduler=scheduler,
             example=example,
+            callback=callback,
         )
     finally:
         gradient.close()

@@ -153,6 +153,74 @@ def test_a_dataset_of_rows_trains_as_its_tensors_do(tmp_path):
         assert np.abs(weights(model) - weights(models[0])).max() < CLOSE
 
 
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield X[0], Y[0]
+
+
+class Dicts(Rows):
+    def __getitem__(self, row):
+        return {"pixels": X[row], "label": Y[row]}
+
+
+class Named(torch.nn.Module):
+    """A model that takes its inputs by name, and returns its loss, as those of Hugging Face do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = linear()
+
+    def forward(self, pixels, label):
+        return functional.mse_loss(self.layer(pixels), label)
+
+
+def returned(output, row):
+    """Return the loss that a model returns."""
+    assert row.keys() == {"pixels", "label"}
+    return output
+
+
+def padded(items):
+    """Collate dicts into a tuple of tensors."""
+    return tuple(torch.stack([item[name] for item in items]) for name in ("pixels", "label"))
+
+
+NAMED = {"example": {"pixels": X[0] * 0, "label": Y[0] * 0}}
+
+
+@pytest.mark.parametrize(
+    ("change", "of"),
+    [
+        ({"data": {"pixels": X, "label": Y}}, "names"),
+        ({"data": Dicts(), **NAMED}, "names"),
+        ({"data": DataLoader(Dicts(), collate_fn=padded), **EXAMPLE}, "places"),
+        ({"data": DataLoader(TensorDataset(X, Y), shuffle=True)}, "places"),
+    ],
+)
+@pytest.mark.parametrize("microbatch", [1, None])
+def test_rows_may_be_dicts_or_come_from_a_loader(tmp_path, change, of, microbatch):
+    plain, model = linear(), Named() if of == "names" else linear()
+    quiet(tmp_path / "a", model=plain)
+    loss = returned if of == "names" else None
+    quiet(tmp_path / "b", model=model, loss=loss, microbatch=microbatch, **change)
+    layer = model.layer if of == "names" else model
+    assert np.abs(weights(layer) - weights(plain)).max() < CLOSE
+
+
+def test_a_callback_sees_each_step_and_no_value_that_a_row_left_in_the_model(tmp_path):
+    x, model, seen = X.clone(), Rare(fails=False), []
+    x[3] = 1000
+
+    def look(step, trained):
+        left = [trained.frozen, trained.memory, *(p.grad for p in trained.parameters())]
+        assert not any(part is not None and part.any() for part in left)
+        seen.append((step, functional.mse_loss(trained.layer(X[:9]), Y[:9]).item()))
+
+    quiet(tmp_path, model=model, data=(x, Y), microbatch=1, callback=look)
+    assert [step for step, _ in seen] == [0, 1, 2, 3]
+    assert len({loss for _, loss in seen}) == 4
+
+
 @pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
 def test_the_noise_is_that_of_the_relation_and_the_divisor_is_declared(tmp_path, sampling):
     """A loss of 0: the spread of 20,000 parameters after plain steps; alarm below 1e-6."""
@@ -443,16 +511,6 @@ def test_a_loop_of_ones_own_refuses_the_gradient_of_a_mean():
 # Bad input.
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield X[0], Y[0]
-
-
-class Dicts(Rows):
-    def __getitem__(self, row):
-        return {"pixels": X[row], "label": Y[row]}
-
-
 class TensorRows(Rows):
     def __getitem__(self, row):
         return X[row], Y[row].repeat(2)
@@ -465,16 +523,21 @@ class Texts(Rows):
 
 OTHER = linear()
 REFUSED = {
-    "a loader": (
-        {"data": DataLoader(TensorDataset(X, Y), shuffle=True)},
-        "give its dataset, loader.dataset",
+    "a sampler": (
+        {"data": DataLoader(Rows(), sampler=range(9)), **EXAMPLE},
+        "data is a DataLoader with range and 0 workers; the mechanism draws",
+    ),
+    "a loader of a stream": ({"data": DataLoader(Stream())}, "give a"),
+    "a name that rows lack": (
+        {"data": Dicts(), "example": {"pixels": torch.zeros(3), "target": 0}},
+        "a row as a dict without 'target'",
     ),
     "a stream": ({"data": Stream()}, "data is a Stream; give a tuple"),
     "a tensor": ({"data": X}, r"data is a Tensor; give a tuple of tensors \(x, y\)"),
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
-    "no tensors": ({"data": ()}, "tuple of tensors"),
+    "no tensors": ({"data": ()}, "tuple or a dict of tensors"),
     "no example": ({"data": Rows()}, "give a made-up row"),
-    "rows of dicts": ({"data": Dicts(), **EXAMPLE}, "a row as a dict, .*row\\['label'\\]"),
+    "rows of dicts": ({"data": Dicts(), **EXAMPLE}, "a row as a dict, and example has no names"),
     "rows of a shape": (
         {"data": TensorRows(), **EXAMPLE},
         r"shapes \[\(3,\), \(2,\)\], and example has \[\(3,\), \(1,\)\]",
@@ -521,19 +584,78 @@ def test_bad_input_is_refused_before_the_charge(tmp_path, name):
     functional.mse_loss(model(X), Y).backward()  # as before
 
 
-def test_the_ways_to_describe_several_rows_of_a_person_name_one_remedy(tmp_path):
-    """Each refusal names all that the remedy needs, and the remedy runs."""
-    ledger = books(tmp_path, rows=4)
-    many = ny.DPSGD(60, 12, 4, 2, records_per_user=4)
-    for change in ({}, {"mechanism": many}):
-        with pytest.raises(ValueError, match=r"rows=1, and describe .*user_sampling='users'"):
-            call(tmp_path, ledger, **change)
-    users = ny.DPSGD(15, 3, 4, 2, records_per_user=4, user_sampling="users")
-    (tmp_path / "users").mkdir()
-    loss = torch.nn.MSELoss(reduction="sum")
-    data = X.view(15, 4, 3), Y.view(15, 4, 1)
-    ledger = books(tmp_path / "users")
-    assert call(tmp_path / "users", ledger, loss=loss, data=data, mechanism=users).problems() == []
+def by_user(users, x, y, records):
+    """Return items of ``records`` rows per user, and the targets, -100 where a user has fewer."""
+    order = users.argsort(stable=True)
+    names, counts = torch.unique(users, return_counts=True)
+    item = torch.arange(len(names)).repeat_interleave(counts)
+    place = torch.arange(len(users)) - (counts.cumsum(0) - counts)[item]
+    kept = place < records
+    items = x.new_zeros(len(names), records, *x.shape[1:])
+    targets = torch.full((len(names), records), -100)
+    items[item[kept], place[kept]] = x[order][kept]
+    targets[item[kept], place[kept]] = y[order][kept]
+    return items, targets
+
+
+def user_loss(output, target):
+    """Return the sum of the losses of a user's rows."""
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum")
+
+
+USERS = {
+    "single rows": (ny.DPSGD(60, 12, 8, 2, records_per_user=4), 4),
+    "items of users": (ny.DPSGD(20, 4, 4, 2, records_per_user=4, user_sampling="users"), 4),
+    "items of a dataset of items": (ny.DPSGD(20, 4, 4, 2, user_sampling="users"), 1),
+}
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_the_rows_of_a_ledger_fit_how_users_are_drawn_and_clipped(tmp_path, name):
+    mechanism, rows = USERS[name]
+    users, y = torch.arange(60) % 20, (Y[:, 0] > 0).long()
+    paid = {"currency": "pure", "delta_cap": "1e-4"}
+    ledger = books(tmp_path, rows=rows, **paid)
+    x, target, loss = X, y, functional.cross_entropy
+    if mechanism.user_sampling == "users":
+        (x, target), loss = by_user(users, X, y, 4), user_loss
+        assert (x.shape, (target >= 0).sum()) == ((20, 4, 3), 60)
+    model = torch.nn.Linear(3, 2).double()
+    terms = {"mechanism": mechanism, "delta": "1e-5"}
+    trained = call(tmp_path, ledger, model, loss, (x, target), **terms)
+    assert trained.problems() == []
+    assert trained.receipt["unit"]["rows"] == rows
+    words = "4 rows" if name == "single rows" else "one item with all data of one person"
+    assert any(words in text for text in trained.receipt["conditions"])
+    (entry,) = ledger.entries("toy@1")
+    assert float(entry.charge) == mechanism.tradeoff().epsilon(1e-5).upper
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_of_a_ledger_that_the_mechanism_does_not_protect_are_refused(tmp_path, rows):
+    mechanism = ny.DPSGD(60, 12, 4, 2, records_per_user=4 if rows == 1 else 1)
+    ledger = books(tmp_path, rows=rows)
+    with pytest.raises(ValueError, match=rf"records_per_user={rows}, or .*user_sampling='users'"):
+        call(tmp_path, ledger, mechanism=mechanism)
+    assert ledger.account("toy@1").entries == 0
+
+
+def test_the_items_of_a_user_are_clipped_together(tmp_path):
+    """Without noise to speak of, a step is that on the sums of each user's rows."""
+    users, y = torch.arange(60) % 20, (Y[:, 0] > 0).long()
+    model = torch.nn.Linear(3, 2).double()
+    start = [p.detach().clone() for p in model.parameters()]
+    items = by_user(users, X, y, 4)
+    mechanism = ny.DPSGD(20, 20, 0.003, 1, "fixed", user_sampling="users")
+    plain = torch.optim.SGD
+    quiet(tmp_path, model=model, loss=user_loss, data=items, mechanism=mechanism, clip=9,
+          optimizer=lambda p: plain(p, lr=1))  # fmt: skip
+    for p, before in zip(model.parameters(), start, strict=True):
+        p.data, moved = before.clone(), p.detach().clone()
+        p.moved = moved
+    functional.cross_entropy(model(X), y, reduction="sum").backward()
+    for p in model.parameters():
+        assert (p.detach() - p.grad / 20 - p.moved).abs().max() < 0.02  # five errors of the noise
 
 
 def test_a_dry_run_leaves_the_optimizer_and_the_model_as_they_were(tmp_path):

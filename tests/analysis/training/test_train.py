@@ -365,7 +365,7 @@ def test_a_gradient_gets_one_row_per_call_unless_more_are_asked_for(tmp_path):
         ({"mechanism": ny.DPSGD(60, 12, 4, 2, "shuffled"), "rows": 59}, "rows = 59 must be n = 60"),
         ({"clip": 0}, "clip = 0 must be above 0"),
         ({"mechanism": ny.DPSGD(60, 12, 1e12, 2)}, "take a coarser grid"),
-        ({"mechanism": ny.DPSGD(60, 12, 4, 2, records_per_user=2)}, "user_sampling='users'"),
+        ({"mechanism": ny.DPSGD(60, 12, 4, 2, records_per_user=2)}, "user_sampling='examples'"),
         ({"grid": 3}, "grid = 3 must be between 16"),
         ({"grid": 1 << 30}, "must be between"),
         ({"step_size": [0.1]}, "step_size has 1 numbers; the run has 10 steps"),

@@ -180,6 +180,7 @@ class ModuleGradients:
         self.microbatch = plan.microbatch or 0  # 0: `check` chooses it
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
         self._totals, self._count = self._zeros(), 0
+        self.names: tuple[str, ...] = ()  # of the tensors of a row that is a dict
         self._written = ""  # a parameter or buffer that a forward pass wrote to
         self._checked = False
 
@@ -193,7 +194,7 @@ class ModuleGradients:
             ValueError: a tensor is on another device than the model, the lengths differ, the model
                 or the loss fails on rows of zeros, or one of them keeps something about a row.
         """
-        _row_count(rows)
+        _row_count(rows, 1 if self.names else 2)
         for x in rows:
             if x.device != self.device:
                 raise ValueError(
@@ -327,7 +328,7 @@ class ModuleGradients:
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the example.
         """
-        count = _row_count(rows)
+        count = _row_count(rows, 1 if self.names else 2)
         self._count += count
         if self._count > LIMITS.summed_rows:
             raise ValueError(f"a sum has {self._count} rows; it has {LIMITS.summed_rows} at most")
@@ -630,10 +631,12 @@ class ModuleGradients:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of one example, and the inputs of layers with taps."""
         given = tuple(x[None] for x in row)
+        named = dict(zip(self.names, given, strict=True)) if self.names else {}
+        inputs, target = ((), named) if named else (given[:-1], given[-1])
         with taps.placed(zeros):
-            output = functional_call(self._model, (state, others), given[:-1])
+            output = functional_call(self._model, (state, others), inputs, named)
             try:
-                value = self._loss(output, given[-1])
+                value = self._loss(output, target)
             except Exception as error:
                 if isinstance(output, Tensor):
                     raise
@@ -789,9 +792,9 @@ def _unless_failed(function: Callable[[], Result]) -> Result | None:
         return None
 
 
-def _row_count(rows: tuple[Tensor, ...]) -> int:
+def _row_count(rows: tuple[Tensor, ...], least: int) -> int:
     """Return the number of rows. Refuse tensors that are not rows of inputs and targets."""
-    if len(rows) < 2 or len({len(x) for x in rows}) != 1:
+    if len(rows) < least or len({len(x) for x in rows}) != 1:
         raise ValueError(
             f"data has {len(rows)} tensors of lengths {[len(x) for x in rows]}; it must have "
             "the inputs of the model and the target last, of one length"

@@ -90,7 +90,7 @@ class NoisyGradient:
         """End private training: allow ``backward()`` on the model again."""
         self._hooks()
 
-    def add(self, *rows: Tensor) -> None:
+    def add(self, *rows: Tensor, **named: Tensor) -> None:
         """Add the clipped gradients of rows to the sum.
 
         A row counts as 0 if its gradient is not finite, or if the model or the loss raises an error
@@ -100,12 +100,15 @@ class NoisyGradient:
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the row, and may be
                 empty.
+            named: instead of them, what the model takes by name. The loss gets the output and the
+                dict.
 
         Raises:
             ValueError: the model or the loss fails on invented rows, or keeps something about them.
         """
         self._begun = False
-        self.gradients.add(rows)
+        self.gradients.names = tuple(named)
+        self.gradients.add((*rows, *named.values()))
         self._begun = True
 
     def set(self) -> None:

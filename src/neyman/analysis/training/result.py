@@ -38,7 +38,6 @@ CONDITIONS = (
     "other row, no count of rows, no earlier call.",
     "The gradient raises an error for no row, and stores nothing.",
     "The first parameters, the terms, and the code are chosen without the data, or are paid for.",
-    "Each person has at most one row.",
     "No one restores an older copy of the ledger, which counts the steps that have begun.",
     "No one sees the batches, the exact sums, or the times of the steps.",
 )
@@ -192,6 +191,8 @@ class Trained:
             owed = charge(mechanism, ledger.currency)
         if Fraction(ledger.charged) < owed[0] or delta < owed[1]:
             wrong.append(f"ledger: the charge is below {owed[0]}")
+        if receipt.unit.rows not in plan.rows:
+            wrong.append(f"unit: its rows are not {plan.mechanism.most_records}")
         if ledger.note:
             wrong.append(f"ledger: {ledger.note}")
         if hash_of(terms) != receipt.key:
@@ -209,7 +210,7 @@ def joined(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> NDArray[A
 def draft(
     terms: RunTerms,
     lost: int,
-    protects: str,
+    unit: receipt_format.ReceiptUnit,
     ledger: receipt_format.LedgerPart,
     content: bytes,
     setting: Setting,
@@ -218,10 +219,13 @@ def draft(
 
     Args:
         lost: number of steps that were charged and have no result.
-        protects: the privacy unit, such as "person".
     """
     last = 9 if setting.path == NETWORK else 4
     where = {"environments": setting.environments} if setting.environments else {}
+    if terms.plan.mechanism.user_sampling == "users":
+        persons = "Each row is one item with all data of one person."
+    else:
+        persons = f"Each person has at most {'one row' if unit.rows == 1 else f'{unit.rows} rows'}."
     places = (PLACES,) if terms.plan.mechanism.sampling == "cyclic" else ()
     proof = f"TR-1 to TR-{last} of docs/certificates/training.md"
     if terms.plan.mechanism.strategy is not None:
@@ -230,11 +234,11 @@ def draft(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
         key=terms.key,
-        unit=receipt_format.ReceiptUnit(protects=protects, rows=1),
+        unit=unit,
         neighboring=terms.plan.mechanism.neighboring,
         guarantee=call_guarantee(terms.plan.mechanism),
         proof=proof,
-        conditions=(*CONDITIONS, *places, *setting.conditions),
+        conditions=(*CONDITIONS, persons, *places, *setting.conditions),
         steps=receipt_format.StepsPart(run=terms.plan.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=receipt_format.ParametersPart(

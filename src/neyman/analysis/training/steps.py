@@ -24,14 +24,19 @@ from neyman.accounting.semantics import digits
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, other_terms
 from neyman.analysis.training.result import ALONE, REPORT, Setting, Trained, draft, report
 from neyman.analysis.training.terms import RunTerms, price, warn_caller
-from neyman.analysis.training.training_plan import ROWS_OF_USERS, check_delta
+from neyman.analysis.training.training_plan import check_delta
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, ChargedError, Entry, LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP
 from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.publishing.release.charged_call import ChargedCall, Payer, opened
-from neyman.publishing.release.receipt_format import RECEIPT, LedgerPart, TrainingReceipt
+from neyman.publishing.release.receipt_format import (
+    RECEIPT,
+    LedgerPart,
+    ReceiptUnit,
+    TrainingReceipt,
+)
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
 from neyman.storage.durable import make_folder, replace_file
@@ -109,6 +114,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
     note = {"note": ALONE} if request.ledger is None else {}
     paid = book.account(terms.dataset, request.account or "")
     _check_unit(terms, paid)
+    unit = ReceiptUnit(protects=paid.protects, rows=paid.rows)
     if request.calibrated and paid.currency != "pure":
         delta = Fraction(0)
     if delta and paid.currency != "pure":
@@ -126,7 +132,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
         # Errors that need no data are raised before the charge.
         unpaid = LedgerPart.of(terms.dataset, paid.currency, 0, 0, throwaway=book.throwaway)
         job.check()
-        report(draft(terms, 0, paid.protects, unpaid, b"", job.setting()))
+        report(draft(terms, 0, unit, unpaid, b"", job.setting()))
         payer = Payer.of(book, paid)
         state, entry = _reserve_run(job, payer, folder, delta, again=request.charge_again)
         with ChargedCall(
@@ -140,7 +146,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
             state = _take_steps(job, state, many, folder, book)
             part = payer.ledger_part(entry).model_copy(update=note)
             content = job.content()
-            receipt = draft(terms, state.lost, paid.protects, part, content, job.setting())
+            receipt = draft(terms, state.lost, unit, part, content, job.setting())
             files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
             if request.sign is not None:
                 files[SIGNATURE] = signed(files[RECEIPT], request.sign)
@@ -260,10 +266,14 @@ def _check_unit(terms: RunTerms, paid: Account) -> None:
             "relation is not the sigma of the other: its unit is clip under add-remove, and 2 clip "
             "under replace-one. Choose a sampling of the dataset's relation, and calibrate again"
         )
-    if paid.rows != 1:
+    if paid.rows not in terms.plan.rows:
         raise ValueError(
-            f"{paid.dataset} has up to {paid.rows} rows per {paid.protects}; clipping row by row "
-            f"protects one row. {ROWS_OF_USERS}"
+            f"{paid.dataset} has up to {paid.rows} rows per {paid.protects}, and mechanism has "
+            f"records_per_user={terms.plan.mechanism.most_records} with user_sampling="
+            f"{terms.plan.mechanism.user_sampling!r}. Draw and clip single rows with "
+            f"records_per_user={paid.rows}, or give each {paid.protects} one item with all of "
+            "their rows, a loss that adds up over it, and user_sampling='users', where n and batch "
+            "count users"
         )
 
 

@@ -23,7 +23,14 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import LBFGS, Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
 from neyman.analysis.training.module_gradients import fixed_kernels, fresh_randomness
@@ -89,7 +96,8 @@ class RowSource:
     """Read the rows of a dataset as tensors on the model's device.
 
     Args:
-        data: a tuple of tensors, a ``TensorDataset``, or a map-style dataset of tuples.
+        data: a tuple or a dict of tensors, a ``TensorDataset``, a map-style dataset of tuples or
+            dicts, or a ``DataLoader`` of one, of which only the dataset and ``collate_fn`` count.
         example: a made-up row of a map-style dataset, with the shapes and types of its rows.
 
     Raises:
@@ -97,39 +105,61 @@ class RowSource:
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
-        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not (
+        self._collate: Callable[[list[Any]], Any] | None = None
+        if isinstance(data, DataLoader):
+            _check_loader(data)
+            loader: Any = data
+            data = loader.dataset
+            if loader.collate_fn is not default_collate:
+                self._collate = loader.collate_fn
+        if isinstance(data, (IterableDataset, Tensor)) or not (
             hasattr(data, "__getitem__") and hasattr(data, "__len__")
         ):
-            others = (
-                "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__ and "
-                "__len__"
-            )
-            advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
             raise TypeError(
-                f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
-                "that are accounted, by the numbers of their rows"
+                f"data is a {type(data).__name__}; give a tuple of tensors (x, y), a dict of "
+                "tensors, a TensorDataset, or a dataset with __getitem__ and __len__. The "
+                "mechanism draws the batches that are accounted, by the numbers of their rows"
             )
         self._data: Any = data
         self.device = device
         self._tensors: tuple[Tensor, ...] | None = None
         given = self._data.tensors if type(data) is TensorDataset else data
-        if isinstance(given, (tuple, list)):
-            if not given or not all(isinstance(x, Tensor) and x.dim() for x in given):
+        self.names: tuple[str, ...] = ()
+        if isinstance(given, (tuple, list, dict)):
+            values: list[Any] = [*given.values()] if isinstance(given, dict) else [*given]
+            if not values or not all(isinstance(x, Tensor) and x.dim() for x in values):
                 raise TypeError(
-                    "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
-                    "torch.from_numpy makes a tensor of an array"
+                    "data must be a tuple or a dict of tensors whose dimension 0 is the row, such "
+                    "as (x, y); torch.from_numpy makes a tensor of an array"
                 )
-            self.first = self._tensors = tuple(x.detach() for x in given)
-        elif not isinstance(example, (tuple, list)):
+            self.names = tuple(given) if isinstance(given, dict) else ()
+            self.first = self._tensors = tuple(x.detach() for x in values)
+        elif not isinstance(example, (tuple, list, dict)):
             raise TypeError(
                 f"example is a {type(example).__name__}. The rows of a dataset cannot be read "
                 "before the charge: give a made-up row of the same shapes and types, such as "
-                "example=(torch.zeros(1, 28, 28), 0)"
+                "example=(torch.zeros(1, 28, 28), 0), or a dict of the names that the model takes"
             )
         else:
-            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in example)
+            self.names = tuple(example) if isinstance(example, dict) else ()
+            values = [*example.values()] if isinstance(example, dict) else [*example]
+            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in values)
             self._check_first()
         self.count = len(self)
+
+    def _read(self, row: int) -> Any:
+        """Return a row, as the collate function makes it of this row alone."""
+        item = self._data[row]
+        if self._collate is None:
+            return item
+        batch = self._collate([item])
+        if hasattr(batch, "items"):
+            return {name: value[0] for name, value in batch.items()}
+        return [value[0] for value in batch]
+
+    def _values(self, item: Any) -> list[Any]:
+        """Return the values of a row in the order of the example."""
+        return [item[name] for name in self.names] if self.names else [*item]
 
     def _check_first(self) -> None:
         """Refuse a dataset whose rows have another form than the example, by its first row.
@@ -138,15 +168,18 @@ class RowSource:
         """
         try:
             with fresh_randomness(self.device):
-                values = self._data[0]
+                item = self._read(0)
         except Exception:
             return
-        if not isinstance(values, (tuple, list)) or len(values) != len(self.first):
+        kind, missing = type(item).__name__, [name for name in self.names if name not in item]
+        if missing or not (self.names or isinstance(item, (tuple, list))):
             raise TypeError(
-                f"data gives a row as a {type(values).__name__}, and example is a tuple of "
-                f"{len(self.first)}. Give a dataset whose rows are tuples of the inputs and the "
-                "target, such as (row['pixels'], row['label']) of a dict"
+                f"data gives a row as a {kind}{f' without {missing[0]!r}' if missing else ''}, and "
+                f"example has {[*self.names] or 'no names'}. Rows that are tuples need an example "
+                "that is a tuple, and rows that are dicts one that is a dict of what the model "
+                "takes; collate_fn= of a DataLoader makes one of the other"
             )
+        values = self._values(item)
         forms, known = [*map(_form, values)], [tuple(x.shape[1:]) for x in self.first]
         if forms != known:
             raise ValueError(
@@ -170,7 +203,7 @@ class RowSource:
         )
 
     def _item(self, row: int) -> list[Tensor]:
-        values = self._data[row]
+        values = self._values(self._read(row))
         item = [
             torch.as_tensor(value, dtype=x.dtype, device=self.device)
             for value, x in zip(values, self.first, strict=True)
@@ -182,8 +215,21 @@ class RowSource:
 
 def length_of(data: object) -> int:
     """Return the number of rows, without reading one."""
-    rows: Any = data[0] if isinstance(data, (tuple, list)) else data
-    return len(rows)
+    given: Any = data
+    if isinstance(data, DataLoader):
+        given = given.dataset
+    first = given[0] if isinstance(data, (tuple, list)) else given
+    return len(next(iter(given.values())) if isinstance(data, dict) else first)
+
+
+def _check_loader(loader: Any) -> None:
+    """Refuse a loader whose sampler or workers would not be used."""
+    if type(loader.sampler) not in (SequentialSampler, RandomSampler) or loader.num_workers:
+        raise ValueError(
+            f"data is a DataLoader with {type(loader.sampler).__name__} and "
+            f"{loader.num_workers} workers; the mechanism draws the batches that are accounted, "
+            "and rows are read in this process: give a loader without them, or its dataset"
+        )
 
 
 def _form(value: object) -> object:
@@ -206,11 +252,12 @@ class NetworkRun:
         scheduler: LRScheduler | None,
         rows: RowSource,
         setting: Setting,
+        callback: Callable[[int, Module], object] | None,
     ) -> None:
         self.terms = terms
         self.model, self._gradient = model, gradient
         self._optimizer, self._scheduler = optimizer, scheduler
-        self._rows = rows
+        self._rows, self._callback = rows, callback
         self._setting = setting
         # A row may not decide what is published: the tensors and their names are those of now.
         self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -269,11 +316,15 @@ class NetworkRun:
         return state
 
     def save(self, folder: Path, state: State) -> None:
-        """Write a checkpoint, durably. Restore what no step moves, if the model wrote to it."""
-        for name, x in self._fixed.items():  # the model may have given it another shape
-            self._tensors[name].data = x.to(self._rows.device, copy=True)
+        """Write a checkpoint, durably."""
+        self._restore_fixed()
         environments = self._setting.environments
         write(folder, state, SCHEMA, self._pack_state(), environments=environments)
+
+    def _restore_fixed(self) -> None:
+        """Restore what no step moves, if the model wrote to it."""
+        for name, x in self._fixed.items():  # the model may have given it another shape
+            self._tensors[name].data = x.to(self._rows.device, copy=True)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Sum the clipped gradients, add noise, and move the parameters."""
@@ -283,10 +334,17 @@ class NetworkRun:
                 "TensorDataset. The charge stands"
             )
         rows = without_content(partial(self._take_rows, batch), "the dataset")
-        without_content(partial(self._gradient.add, *rows), "the model or the loss")
+        without_content(partial(self._add, rows), "the model or the loss")
         self._gradient.steps = step  # an earlier process may have taken the steps before it
         self._gradient.set()
         self._move()
+        if self._callback is not None:
+            self._restore_fixed()
+            self._callback(step, self.model)
+
+    def _add(self, rows: tuple[Tensor, ...]) -> None:
+        names = self._rows.names
+        self._gradient.add(*([] if names else rows), **dict(zip(names, rows, strict=False)))
 
     def _take_rows(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
         with fresh_randomness(self._rows.device):
@@ -376,10 +434,12 @@ def train_network(
     optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer | None,
     scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None,
     example: object,
+    callback: Callable[[int, Module], object] | None,
 ) -> Trained:
     """Check a run of `ny.torch.train`, take its steps, and load the result into the model."""
     gradients = gradient.gradients
     rows = RowSource(data, example, gradients.device)
+    gradients.names = rows.names
     gradients.check(rows.first)
     mover = _optimizer(model, gradients.parameters, optimizer or Adam)
     words: dict[str, Any] = {
@@ -398,7 +458,7 @@ def train_network(
     public = [PUBLIC_ROWS.format(n=gradient.mechanism.n)] if request.calibrated else []
     with fixed_kernels(gradients.device):
         setting = Setting((*public, RANDOMNESS, RESTORED), (_environment(gradient),), NETWORK)
-        job = NetworkRun(terms, model, gradient, mover, schedule, rows, setting)
+        job = NetworkRun(terms, model, gradient, mover, schedule, rows, setting, callback)
         trained = run(job, rows.count, request)
     job.set(trained.state)  # for a run that was already finished
     return trained

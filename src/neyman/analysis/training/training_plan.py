@@ -26,11 +26,6 @@ Clip = float | Fraction | str
 Groups = Mapping[str, Sequence[str]]
 
 MAX_STEPS = 10**7
-ROWS_OF_USERS = (
-    "To protect all records of a person, give each person one row with all of them, as a dimension "
-    "more, and a loss that adds up over it. Register the dataset with rows=1, and describe persons "
-    "with user_sampling='users'"
-)
 
 
 @dataclass(frozen=True)
@@ -84,11 +79,6 @@ class TrainingPlan:
             raise TypeError(
                 f"mechanism = {mechanism!r} must be a ny.DPSGD: it draws the batches, so that what "
                 "is accounted is what the loop does"
-            )
-        if mechanism.most_records > 1 and mechanism.user_sampling == "examples":
-            raise ValueError(
-                f"mechanism = {mechanism!r}: a run cannot check how many rows a person has, and "
-                f"its receipt says one. {ROWS_OF_USERS}"
             )
         if mechanism.steps > MAX_STEPS:
             raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MAX_STEPS:g} run")
@@ -203,6 +193,16 @@ class TrainingPlan:
         if isinstance(clip, Mapping):
             return Fraction(math.sqrt(sum(Fraction(x) ** 2 for x in clip.values())))
         return Fraction(clip)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Return the rows per unit with which a dataset may be registered.
+
+        With ``user_sampling="users"``, an item has all rows of a user, so both 1 item and the rows
+        in it describe the same units.
+        """
+        most = self.mechanism.most_records
+        return (most,) if self.mechanism.user_sampling == "examples" else (1, most)
 
     @property
     def variance(self) -> Fraction:
