@@ -120,7 +120,7 @@ TORCH ?= .venv-torch
 TORCH_TESTS ?= tests/with_torch tests/analysis/training
 $(TORCH)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/$(INSTALL) '.[release,opacus,torch]' $(TEST_PACKAGES) scikit-learn "triton; sys_platform == 'linux'"
+	$(TORCH)/$(INSTALL) '.[release,opacus,torch]' $(TEST_PACKAGES) scikit-learn peft "triton; sys_platform == 'linux'"
 	touch $@
 test-torch: $(TORCH)/.installed
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest $(TORCH_TESTS)

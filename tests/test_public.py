@@ -78,7 +78,7 @@ def test_a_description_is_read_where_no_mechanism_was_imported():
 def test_without_torch_an_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'neyman\[torch\]'"):
-        ny.torch.NoisyGradient(None, None, mechanism=None, clip=1)
+        ny.torch.NoisyGradient(None, None, None)
 
 
 CURVE, NOISE = ny.gdp(1), ny.Gaussian(1)

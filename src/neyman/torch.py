@@ -9,18 +9,17 @@ Examples:
     >>> x = torch.randn(200, 3)
     >>> y = (x.sum(dim=1) > 0).long()
     >>> model = torch.nn.Linear(3, 2)
-    >>> ledger = ny.throwaway(5, currency="renyi:8")
-    >>> account = ledger.register(
-    ...     "toy@1", protects="person", neighboring="add-remove", rows=1
-    ... )
     >>> trained = ny.torch.train(
     ...     model, torch.nn.CrossEntropyLoss(), (x, y),
-    ...     mechanism=ny.DPSGD(n=200, batch=50, sigma=2, epochs=5), clip=1,
-    ...     optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.05),
-    ...     ledger=ledger, dataset="toy@1", out="model",
+    ...     epsilon=3, delta=1e-5, epochs=5, batch=50, out="model",
     ... )
-    >>> round(float(trained.tradeoff().epsilon(delta=1e-5)), 2), trained.problems()
-    (2.8, [])
+    n = 200, the length of the data, is public. sigma = 1.90125 reaches epsilon 3 at delta 1e-05.
+    >>> print(trained)
+    <Trained 'model': charged 3 in pure, delta 1 × 10⁻⁵>
+    This counts one run. Other runs on these rows add to it and are not counted here: give all of
+    them one ledger=.
+    >>> trained.tradeoff().power(level=0.05).upper < 0.2
+    True
     >>> bool((model.weight.detach().numpy() == trained.state["weight"]).all())
     True
 """
@@ -32,51 +31,47 @@ Examples:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from neyman.analysis.training.noisy_gradient import Clip, Groups, NoisyGradient
+from neyman.analysis.training.noisy_gradient import NoisyGradient
 from neyman.analysis.training.result import Trained
 from neyman.analysis.training.steps import Request
+from neyman.analysis.training.training_plan import TrainingPlan
 from neyman.extras import require
 from neyman.ledger.ledger import Ledger
-from neyman.mechanisms.dp_sgd import DPSGD
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.nn import Module
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["NoisyGradient", "train"]
+__all__ = ["NoisyGradient", "TrainingPlan", "train"]
 
 
 def train(
     model: Module,
     loss: Callable[[Tensor, Tensor], Tensor],
-    data: tuple[Tensor, ...] | Dataset[tuple[Tensor, ...]],
+    data: tuple[Tensor, ...] | Mapping[str, Tensor] | Dataset[Any] | DataLoader[Any],
+    plan: TrainingPlan | None = None,
     *,
-    mechanism: DPSGD,
-    clip: Clip | Mapping[str, Clip],
-    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
-    ledger: Ledger | str | Path,
-    dataset: str,
     out: str | Path,
-    scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None = None,
-    example: tuple[object, ...] | None = None,
-    microbatch: int = 64,
-    groups: Groups | str | None = None,
-    autocast: torch.dtype | None = None,
-    compiled: bool = False,
-    fast: bool | None = None,
-    name: str = "training",
+    epsilon: float | Fraction | str | None = None,
     delta: float | Fraction | str = 0,
-    grid: int = 1 << 20,
-    save_every: int = 100,
+    epochs: float | Fraction | None = None,
+    batch: int | None = None,
+    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer | None = None,
+    scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None = None,
+    example: tuple[object, ...] | Mapping[str, object] | None = None,
+    callback: Callable[[int, Module], object] | None = None,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+    name: str = "training",
     account: str | None = None,
     charge_again: bool = False,
     sign: str | Path | None = None,
@@ -103,32 +98,31 @@ def train(
             first parameters without the data. No GPU has run this yet.
         loss: function of the model's output and the target of one row, each with a batch dimension
             of 1. It returns one number. Reductions "mean" and "sum" are both correct.
-        data: a tuple of tensors on the model's device, or a ``TensorDataset``, or a dataset of
-            tuples with ``__getitem__`` and ``__len__``. The target is last. Items of a dataset are
-            moved to the model's device.
-        mechanism: the mechanism that is accounted and that draws the batches.
-        clip: the largest l2 norm of a row's gradient, above 0. With ``groups``, one shared norm, or
-            one norm per group.
+        data: a tuple of tensors on the model's device, with the target last, or a
+            ``TensorDataset``, or a dataset of tuples with ``__getitem__`` and ``__len__``, or a
+            ``DataLoader`` of one, of which only the dataset and ``collate_fn`` count. Items of a
+            dataset are moved to the model's device. Where rows are dicts, the model gets their
+            values by name, and the loss gets the output and the dict.
+        plan: the mechanism, the clip, and how gradients are computed. By default, the plan with
+            clip 1 that reaches ``epsilon``.
+        out: the folder for the result, as in `ny.train`.
+        epsilon, delta: the guarantee, instead of a plan; see `TrainingPlan.reaching`. The number of
+            rows is then public, and is printed. With a plan, ``delta`` is that of a charge in
+            "pure".
+        epochs, batch: passes over the data, and the expected size of a batch, with ``epsilon``.
         optimizer: a function from a list of parameters to an optimizer, or an optimizer over
-            ``model.parameters()``.
-        ledger, dataset, out, name, delta, grid, account, charge_again, sign: as in `ny.train`.
+            ``model.parameters()``. By default ``torch.optim.Adam``.
         scheduler: a function from an optimizer to a schedule, or a schedule. It advances after each
             step.
         example: an invented row with the shapes and types of the data, for a dataset without
             tensors. Before the charge, the model runs on rows of this form, and the form of the
             first row is compared with it, so mistakes cost nothing.
-        microbatch: number of rows per pass through the model. More than 1 adds an assumption to the
-            receipt. With 1, rows are independent of each other, but the run is slower.
-        groups: names of parameters or modules by group. Each group is clipped separately. With
-            "layers", each module is a group.
-        autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
-        compiled: True to clip by kernels of ``torch.compile``, which needs a compiler. Not with
-            ``fast``.
-        fast: True to avoid a gradient per row for linear layers and convolutions. This needs less
-            memory, and less time for wide layers. Sums stay exact if a product of matrices adds up
-            products [TR-9]. By default, True if ``microbatch`` is above 1 and ``compiled`` is
-            False.
-        save_every: number of steps between durable checkpoints; see `ny.train`.
+        callback: function of the step's number and the model, called after each step. All that it
+            sees is private already. The loss on a batch is not, so measure on public data.
+        ledger: a `Ledger`, or its path, with the dataset, as in `ny.train`. By default, a new file
+            beside ``out`` that holds this run alone, and all that the run writes says so.
+        dataset: the dataset's "name@version" in the ledger. By default, the name of ``out``.
+        name, account, charge_again, sign: as in `ny.train`.
 
     Returns:
         `Trained`; its ``.state`` has each array of the model by name.
@@ -143,21 +137,28 @@ def train(
     Source: [TR-1] to [TR-9].
     """
     require("private training runs of networks", "torch")
-    from neyman.analysis.training.torch_training import train_network
+    from neyman.analysis.training.torch_training import length_of, train_network
 
-    request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
-    gradient = NoisyGradient(
-        model,
-        loss,
-        mechanism=mechanism,
-        clip=clip,
-        grid=grid,
-        microbatch=microbatch,
-        groups=groups,
-        autocast=autocast,
-        compiled=compiled,
-        fast=fast,
-    )
+    if plan is not None and (epsilon, epochs, batch) != (None, None, None):
+        raise ValueError(
+            f"epsilon = {epsilon!r}, epochs = {epochs!r}, and batch = {batch!r} find the mechanism "
+            "of a plan, and plan has one: give plan= alone, or make it by "
+            "TrainingPlan.reaching(epsilon, delta, n=, epochs=, batch=)"
+        )
+    if plan is None:
+        if epsilon is None or epochs is None or batch is None:
+            raise ValueError(
+                f"plan is missing, and so epsilon = {epsilon!r}, epochs = {epochs!r}, and batch = "
+                f"{batch!r} must be numbers: epsilon=2, delta=1e-5, epochs=20, batch=256"
+            )
+        n = length_of(data)
+        plan = TrainingPlan.reaching(epsilon, delta, n=n, batch=batch, epochs=epochs)
+        print(  # noqa: T201
+            f"n = {n}, the length of the data, is public. sigma = {float(plan.mechanism.sigma):g} "
+            f"reaches epsilon {epsilon} at delta {delta}."
+        )
+    request = Request(out, ledger, delta, account, charge_again, sign, epsilon is not None)
+    gradient = NoisyGradient(model, loss, plan)
     try:
         return train_network(
             model,
@@ -166,12 +167,11 @@ def train(
             request,
             gradient=gradient,
             name=name,
-            clip=clip,
-            microbatch=microbatch,
-            groups=groups,
+            dataset=dataset or f"{re.sub('[^A-Za-z0-9._-]', '-', Path(out).name)}@1",
             optimizer=optimizer,
             scheduler=scheduler,
             example=example,
+            callback=callback,
         )
     finally:
         gradient.close()

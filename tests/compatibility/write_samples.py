@@ -23,6 +23,7 @@ from pydantic import BaseModel
 import neyman as ny
 from neyman.analysis.training import checkpoint
 from neyman.analysis.training.terms import Terms
+from neyman.analysis.training.training_plan import TrainingPlan
 from neyman.ledger import VERSION
 from neyman.ledger.postgres.schema import schema_of
 from neyman.ledger.sqlite.location import FILE_SCHEMA
@@ -125,7 +126,7 @@ def _fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
 
 def formats() -> dict[str, Any]:
     """What each format is made of: the fields of receipts and training, the rules of ledgers."""
-    run = Terms.of("m", "d@1", ny.DPSGD(8, 4, 1, 1), 1, 64, 0.5, [0.0], 1)
+    run = Terms.of("m", "d@1", TrainingPlan(ny.DPSGD(8, 4, 1, 1), grid=64), 0.5, [0.0])
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(Path(folder), checkpoint.State(run.key, 1, 0, 0, 0), np.zeros(1))
         head = json.loads((Path(folder) / checkpoint.CHECKPOINT).read_bytes().partition(b"\n")[0])

@@ -18,6 +18,7 @@ SIZE = 20_000
 SPREAD = 2 * (15 / SIZE) ** 0.5 + 2 * 15 / SIZE  # Laurent and Massart: an alarm below 1e-6
 STRATEGY = square_root(12, band=4)
 MECHANISM = ny.DPSGD(40, 10, 3, 3, "cyclic", strategy=STRATEGY)
+PLAN = ny.torch.TrainingPlan(MECHANISM, 2, grid=1 << 12, save_every=1, microbatch=16)
 
 
 def network():
@@ -36,15 +37,11 @@ def trained(tmp_path, ledger, loss=nothing):
         network(),
         loss,
         (torch.zeros(40, dtype=torch.int64), torch.zeros(40)),
-        mechanism=MECHANISM,
-        clip=2,
+        PLAN,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=10),
         ledger=ledger,
         dataset="toy@1",
         out=tmp_path / "out",
-        grid=1 << 12,
-        save_every=1,
-        microbatch=16,
     )
     return result, np.mean(result.parameters.astype(float) ** 2) / MECHANISM.noise(2) ** 2
 
@@ -90,9 +87,7 @@ def test_a_killed_network_goes_on_with_an_empty_memory(tmp_path):
 
 def test_a_loop_of_ones_own_gets_the_noise_of_the_strategy():
     model = network()
-    gradient = ny.torch.NoisyGradient(
-        model, nothing, mechanism=MECHANISM, clip=2, grid=1 << 12, microbatch=16
-    )
+    gradient = ny.torch.NoisyGradient(model, nothing, PLAN)
     optimizer = torch.optim.SGD(model.parameters(), lr=10)
     for rows in MECHANISM.batches(40):
         gradient.add(torch.zeros(len(rows), dtype=torch.int64), torch.zeros(len(rows)))

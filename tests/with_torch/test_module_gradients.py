@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import neyman as ny
 from neyman.analysis.training import module_gradients
 from neyman.analysis.training.module_gradients import ModuleGradients, check_module, fixed_kernels
+from neyman.torch import TrainingPlan
 
 GRID = 1 << 20
 LENGTH = 6  # tokens
@@ -96,8 +98,17 @@ def loop(model, rows, clips, loss=F.cross_entropy):
     return torch.cat([x.flatten() for x in total.values()])
 
 
-def sums(model, loss=F.cross_entropy, clips=1, **more):
-    return ModuleGradients(model, loss, clips=clips, grid=GRID, **more)
+def sums(model, loss=F.cross_entropy, clip=1, **more):
+    plan = TrainingPlan(ny.DPSGD(9, 3, 1, 1), clip, **{"grid": GRID, **more})
+    return ModuleGradients(model, loss, plan)
+
+
+def fine(gradients, rows):
+    """Return the sum of rows before its last rounding."""
+    gradients.add(rows)
+    total = torch.cat([x.flatten() for x in gradients._totals.values()])
+    gradients.take()
+    return total
 
 
 def difference(gradients, rows, want):
@@ -125,7 +136,7 @@ def allowed(gradients, count):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_the_sum_is_that_of_a_loop(microbatch, reduction):
     model, rows, loss = network(), images(9), nn.CrossEntropyLoss(reduction=reduction)
-    gradients = sums(model, loss, clips=2.5, microbatch=microbatch)
+    gradients = sums(model, loss, clip=2.5, microbatch=microbatch)
     gradients.check(rows)
     assert_loop(gradients, model, rows, 2.5)
     assert gradients.size == sum(p.numel() for p in model.parameters())
@@ -151,11 +162,10 @@ class Tempered(nn.Module):
         return self.layer(x) * self.temperature
 
 
-@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("microbatch", [1, 4])
-def test_a_parameter_may_be_a_single_number(microbatch, fast):
+def test_a_parameter_may_be_a_single_number(microbatch):
     model, rows = Tempered(), (torch.randn(6, 3), torch.randint(0, 4, (6,)))
-    gradients = sums(model, microbatch=microbatch, fast=fast)
+    gradients = sums(model, microbatch=microbatch)
     gradients.check(rows)
     assert_loop(gradients, model, rows)
 
@@ -171,23 +181,23 @@ def test_no_rows_add_up_to_zeros():
 def test_a_row_is_the_same_in_other_company_and_in_any_place(microbatch):
     gradients = sums(network(), microbatch=microbatch)
     x, y = images(8)
-    alone = torch.stack([gradients.sum((x[i : i + 1], y[i : i + 1])) for i in range(8)])
-    assert torch.equal(gradients.sum((x, y)), alone.sum(0))
+    alone = torch.stack([fine(gradients, (x[i : i + 1], y[i : i + 1])) for i in range(8)])
+    assert torch.equal(fine(gradients, (x, y)), alone.sum(0))
     order = torch.randperm(8)
-    assert torch.equal(gradients.sum((x[order], y[order])), alone.sum(0))
+    assert torch.equal(fine(gradients, (x[order], y[order])), alone.sum(0))
     x[3] = torch.nan
     x[5] = 1e30
     rest = torch.arange(8) != 5
-    without = gradients.sum((x[rest], y[rest]))
+    without = fine(gradients, (x[rest], y[rest]))
     assert torch.equal(without, alone[rest].sum(0) - alone[3])
-    assert (gradients.sum((x, y)) - without).double().norm() <= GRID
+    assert (fine(gradients, (x, y)) - without).double().norm() <= GRID << gradients._bits
 
 
 def test_pieces_of_a_batch_are_one_logical_batch():
     gradients = sums(network(), microbatch=4)
     x, y = images(24)
-    pieces = sum(gradients.sum((x[i : i + 8], y[i : i + 8])) for i in (0, 8, 16))
-    assert torch.equal(gradients.sum((x, y)), pieces)
+    pieces = sum(fine(gradients, (x[i : i + 8], y[i : i + 8])) for i in (0, 8, 16))
+    assert torch.equal(fine(gradients, (x, y)), pieces)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +210,7 @@ def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
         names = {"convolution": ["0.weight", "0.bias", "1.weight"], "b": ["1.bias", *names["5"]]}
     own = {name: 0.3 * (1 + at) for at, name in enumerate(names)}
     model, rows = network(), images(3)
-    gradients = sums(model, clips=0.5 if shares == "equal" else own, microbatch=2, groups=groups)
+    gradients = sums(model, clip=0.5 if shares == "equal" else own, microbatch=2, groups=groups)
     clips = own if shares == "own" else dict.fromkeys(names, 0.5 / len(names) ** 0.5)
     assert gradients.clip == pytest.approx(math.hypot(*clips.values()))
     want = loop(model, rows, {tuple(names[k]): clips[k] for k in names})
@@ -214,11 +224,24 @@ def test_groups_have_their_own_clips_and_one_exact_sensitivity(groups, shares):
 @pytest.mark.parametrize("tied", [False, True])
 def test_embeddings_add_up_repeated_tokens_before_clipping(microbatch, padding, tied):
     model, rows = Tokens(tied=tied, padding=padding), sentences(5)
-    gradients = sums(model, clips=0.7, microbatch=microbatch)
+    gradients = sums(model, clip=0.7, microbatch=microbatch)
     want = loop(model, rows, {tuple(gradients.parameters): 0.7})
     model.places.sparse = True
     gradients.check(rows)
     assert difference(gradients, rows, want) < allowed(gradients, 5)
+
+
+def watch(monkeypatch):
+    """Return a list that gets the sizes of the parts of each sum, written out or products."""
+    shapes, add = [], module_gradients.add_rows
+
+    def count(written, products, *given):
+        sizes = [tuple(part.rows.shape) for part in written]
+        shapes.append((sizes, sorted(tuple(x.weight.shape) for x in products)))
+        add(written, products, *given)
+
+    monkeypatch.setattr(module_gradients, "add_rows", count)
+    return shapes
 
 
 def test_an_embedding_has_no_table_per_example(monkeypatch):
@@ -227,16 +250,9 @@ def test_an_embedding_has_no_table_per_example(monkeypatch):
     x = torch.full((4, LENGTH), 10**5 - 1)
     rows = x, torch.zeros(4, dtype=torch.long)
     gradients.check(rows)
-    shapes = []
-    add = module_gradients.add_clipped
-
-    def count(parts, *given, **more):
-        shapes.extend(tuple(part.rows.shape) for part in parts)
-        add(parts, *given, **more)
-
-    monkeypatch.setattr(module_gradients, "add_clipped", count)
+    shapes = watch(monkeypatch)
     total = gradients.sum(rows)
-    assert shapes == [(4, 2 * LENGTH), (4, 3 * 2 * LENGTH), (4, 3)]
+    assert shapes == [([], [(3, 2 * LENGTH), (10**5, 2)])]
     assert set(total.nonzero()[:, 0].tolist()) <= {*range(2 * 10**5 - 2, gradients.size)}
 
 
@@ -245,7 +261,7 @@ def test_adapters_of_a_transformer_train_alone():
     model.layer.linear1 = Adapter(model.layer.linear1, 2)
     model.layer.linear2 = Adapter(model.layer.linear2, 2)
     rows = sentences(5)
-    gradients = sums(model, clips=0.1, microbatch=4)
+    gradients = sums(model, clip=0.1, microbatch=4)
     names = [f"layer.linear{i}.{part}.weight" for i in (1, 2) for part in ("down", "up")]
     assert list(gradients.parameters) == names
     want = loop(model, rows, {tuple(names): 0.1})
@@ -257,7 +273,7 @@ def test_dropout_differs_between_examples_and_leaves_the_generator_of_torch():
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(400, 2))
     x, y = torch.ones(4, 400), torch.zeros(4, dtype=torch.long)
     for microbatch in (1, 4):
-        gradients = sums(model, clips=9, microbatch=microbatch, fast=True)
+        gradients = sums(model, clip=9, microbatch=microbatch)
         state = torch.get_rng_state()
         total = gradients.sum((x, y))[:400].double()
         assert torch.equal(torch.get_rng_state(), state)
@@ -287,36 +303,27 @@ class Several(nn.Module):
     ("make", "rows", "layers"),
     [
         (Several, images, {"second", "twice", "out"}),
-        (Tokens, sentences, {"layer.linear1", "layer.linear2", "out"}),
-        (lambda: Tokens(tied=True), sentences, {"layer.linear1", "layer.linear2"}),
+        (Tokens, sentences, {"words", "places", "layer.linear1", "layer.linear2", "out"}),
+        (lambda: Tokens(tied=True), sentences, {"places", "layer.linear1", "layer.linear2"}),
     ],
 )
-def test_the_fast_mode_writes_out_no_gradient_of_a_layer(
-    make, rows, layers, microbatch, clip, monkeypatch
-):
+def test_no_gradient_of_a_layer_is_written_out(make, rows, layers, microbatch, clip, monkeypatch):
     model, data = make().to(memory_format=torch.channels_last), rows(5)
     model.out.register_forward_hook(lambda *given: given[-1] * 2)
-    gradients = sums(model, clips=clip, microbatch=microbatch, fast=True)
-    shapes = []
-    add = module_gradients.add_products
-
-    def count(parts, products, *given):
-        shapes.append(sorted(tuple(product.total.shape) for product in products))
-        add(parts, products, *given)
-
-    monkeypatch.setattr(module_gradients, "add_products", count)
+    gradients = sums(model, clip=clip, microbatch=microbatch)
+    shapes = watch(monkeypatch)
     gradients.check(data)
     assert_loop(gradients, model, data, clip)
     weights = [model.get_submodule(name).weight for name in layers]
-    assert shapes[0] == sorted((len(w), w.numel() // len(w)) for w in weights)
+    assert shapes[0][1] == sorted(tuple(w.shape) for w in weights)
     # One record more moves the sum by at most the grid, after rounding too.
     more = gradients.sum(data) - gradients.sum(tuple(x[:4] for x in data))
     assert sum(v * v for v in more.tolist()) <= GRID * GRID
 
 
-def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_finite():
+def test_products_clip_groups_in_any_order_and_drop_rows_that_are_not_finite():
     model, (x, y) = Several(), images(3)
-    gradients = sums(model, microbatch=2, groups="layers", fast=True)
+    gradients = sums(model, microbatch=2, groups="layers")
     names = {name.rpartition(".")[0] for name in gradients.parameters}
     clips = {(f"{k}.weight", f"{k}.bias"): len(names) ** -0.5 for k in names}
     want = loop(model, (x, y), clips)
@@ -328,13 +335,12 @@ def test_the_fast_mode_clips_groups_in_any_order_and_drops_rows_that_are_not_fin
     assert torch.equal(gradients.sum((x, y)), gradients.sum((x[rest], y[rest])))
 
 
-@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("microbatch", [1, 4])
 @pytest.mark.parametrize(("make", "data"), [(network, images), (Tokens, sentences)])
-def test_the_forward_pass_takes_mixed_precision(make, data, microbatch, fast):
+def test_the_forward_pass_takes_mixed_precision(make, data, microbatch):
     torch.manual_seed(1)  # rare networks lose more than a tenth of the clip to 8 bits
     model, rows = make(), data(5)
-    gradients = sums(model, microbatch=microbatch, dtype=torch.bfloat16, fast=fast)
+    gradients = sums(model, microbatch=microbatch, autocast="bfloat16")
     want = loop(model, rows, {tuple(gradients.parameters): 1.0})
     assert 1e-4 < difference(gradients, rows, want) < 0.1
 
@@ -378,10 +384,9 @@ class Output:
 @pytest.mark.parametrize("microbatch", [1, 4])
 def test_a_loss_may_take_the_tensor_out_of_an_output_and_is_told_so(microbatch):
     model, rows = Calls(lambda layer, x: Output(layer(x))), (torch.ones(5, 4), torch.ones(5).long())
-    given = {"clips": 1, "grid": GRID, "microbatch": microbatch}
     with pytest.raises(ValueError, match=r"returns a Output, .*cross_entropy\(output\.logits"):
-        ModuleGradients(model, F.cross_entropy, **given).check(rows)
-    taken = ModuleGradients(model, lambda out, y: F.cross_entropy(out.logits, y), **given)
+        sums(model, microbatch=microbatch).check(rows)
+    taken = sums(model, lambda out, y: F.cross_entropy(out.logits, y), microbatch=microbatch)
     taken.check(rows)
     assert taken.sum(rows).any()
 
@@ -444,23 +449,22 @@ def test_layers_that_mix_examples_are_refused_by_name(model, words):
     [
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "'mean' or 'sum'"),
         ({"loss": nn.NLLLoss(weight=torch.ones(3))}, "reduction='sum'"),
-        ({"clips": 0}, "above 0"),
-        ({"clips": 1e-160}, "between 1e-100 and 1e100"),
-        ({"clips": 1e160}, "between 1e-100 and 1e100"),
-        ({"clips": {"a": 1}}, "the groups are"),
+        ({"clip": 0}, "above 0"),
+        ({"clip": 1e-160}, "between 1e-100 and 1e100"),
+        ({"clip": 1e160}, "between 1e-100 and 1e100"),
+        ({"clip": {"a": 1}}, "the groups are"),
         ({"grid": 8}, "grid = 8"),
         ({"grid": 1 << 25}, "grid = 33554432"),
         ({"groups": {"a": ["weight"]}}, "'bias' 0 times"),
         ({"groups": {"a": ["weight", "bias"], "b": ["bias"]}}, "'bias' 2 times"),
         ({"groups": "rows"}, "'layers'"),
         ({"groups": ["weight", "bias"]}, "'layers'"),
-        ({"dtype": torch.int8}, "bfloat16"),
+        ({"autocast": "int8"}, "bfloat16"),
     ],
 )
 def test_wrong_arguments_are_refused(more, words):
-    given = {"loss": F.cross_entropy, "clips": 1, "grid": GRID, "microbatch": 2} | more
     with pytest.raises(ValueError, match=words):
-        ModuleGradients(nn.Linear(4, 3), given.pop("loss"), **given)
+        sums(nn.Linear(4, 3), **{"microbatch": 2, **more})
 
 
 @pytest.mark.parametrize(
@@ -576,8 +580,7 @@ def test_a_sum_that_fails_never_takes_other_rows_with_one(microbatch, monkeypatc
             raise MemoryError("of the second sum")
         add(*values)
 
-    options = {"clips": 1, "grid": GRID, "microbatch": microbatch}
-    gradients = ModuleGradients(nn.Linear(4, 3), F.cross_entropy, **options)
+    gradients = sums(nn.Linear(4, 3), microbatch=microbatch)
     gradients.check(rows)
     without = gradients.sum(tuple(x[[0, 2, 3]] for x in rows))
     monkeypatch.setattr(ModuleGradients, "_add", add_once_less)
@@ -657,22 +660,21 @@ def test_weights_of_classes_are_refused_and_other_weights_are_not():
 
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize(("microbatch", "fast"), [(1, False), (4, False), (4, True)])
-def test_a_sum_is_the_same_where_torch_takes_no_derivatives(guard, microbatch, fast):
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_sum_is_the_same_where_torch_takes_no_derivatives(guard, microbatch):
     rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    gradients = sums(nn.Linear(4, 3), microbatch=microbatch, fast=fast)
+    gradients = sums(nn.Linear(4, 3), microbatch=microbatch)
     with guard():
         inside = gradients.sum(rows)
     assert inside.any()
     assert torch.equal(inside, gradients.sum(rows))
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_layer_with_a_forward_of_its_own_has_its_own_gradient(fast):
+def test_a_layer_with_a_forward_of_its_own_has_its_own_gradient():
     model, rows = network()[4:], (torch.randn(5, 4, 4, 4), torch.randint(0, 10, (5,)))
     layer = model[1]
     layer.forward = lambda x: 2 * F.linear(x, layer.weight, layer.bias)
-    gradients = sums(model, microbatch=4, fast=fast)
+    gradients = sums(model, microbatch=4)
     assert_loop(gradients, model, rows)
 
 

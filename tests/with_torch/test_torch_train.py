@@ -6,6 +6,7 @@ import os
 import signal
 import traceback
 import warnings
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import neyman as ny
 from neyman.analysis import Trained
 from neyman.ledger import BudgetRefused, ChargedError, LedgerError
+from neyman.torch import TrainingPlan
 
 pytestmark = pytest.mark.needs("release")
 CHECKPOINT = "checkpoint.bin"
@@ -46,6 +48,13 @@ def books(tmp_path, relation="add-remove", currency="renyi:8", **more):
     return ledger
 
 
+def split(terms):
+    """Return the plan of some terms, and the other terms."""
+    names = {field.name for field in fields(TrainingPlan)}
+    plan = TrainingPlan(**{k: x for k, x in terms.items() if k in names})
+    return plan, {k: x for k, x in terms.items() if k not in names}
+
+
 def call(tmp_path, ledger, model=None, loss=None, data=None, out="out", **change):
     terms = {
         "mechanism": ny.DPSGD(60, 12, 4, 2),
@@ -54,13 +63,15 @@ def call(tmp_path, ledger, model=None, loss=None, data=None, out="out", **change
         "dataset": "toy@1",
         "microbatch": 16,
     }
+    plan, others = split({**terms, **change})
     return ny.torch.train(
         linear() if model is None else model,
         torch.nn.MSELoss() if loss is None else loss,
         (X, Y) if data is None else data,
+        plan,
         ledger=ledger,
         out=tmp_path / out,
-        **{**terms, **change},
+        **others,
     )
 
 
@@ -97,15 +108,14 @@ def weights(model):
 # What a run is.
 
 
-@pytest.mark.parametrize(("microbatch", "fast"), [(1, None), (7, False), (64, None)])
-def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch, fast):
+@pytest.mark.parametrize("microbatch", [1, 7, None])
+def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch):
     model = linear()
     start = weights(model)
     trained = quiet(
         tmp_path,
         model=model,
         microbatch=microbatch,
-        fast=fast,
         scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
     )
     expected = descent(4, start, [0.5, 0.5, 0.25, 0.25])
@@ -117,7 +127,8 @@ def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path, microbatch, 
     assert trained.problems() == []
     assert trained.receipt["proof"] == "TR-1 to TR-9 of docs/certificates/training.md"
     assumed = [text for text in trained.receipt["conditions"] if "microbatch of" in text]
-    assert len(assumed) == (microbatch > 1) == trained.receipt["terms"]["fast"] or fast is False
+    assert len(assumed) == (microbatch != 1)
+    assert trained.receipt["environments"][0]["microbatch"] == (microbatch or 64)
 
 
 class Rows(Dataset):
@@ -140,6 +151,74 @@ def test_a_dataset_of_rows_trains_as_its_tensors_do(tmp_path):
     quiet(tmp_path / "c", model=models[2], data=Rows(), **EXAMPLE)
     for model in models[1:]:
         assert np.abs(weights(model) - weights(models[0])).max() < CLOSE
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield X[0], Y[0]
+
+
+class Dicts(Rows):
+    def __getitem__(self, row):
+        return {"pixels": X[row], "label": Y[row]}
+
+
+class Named(torch.nn.Module):
+    """A model that takes its inputs by name, and returns its loss, as those of Hugging Face do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = linear()
+
+    def forward(self, pixels, label):
+        return functional.mse_loss(self.layer(pixels), label)
+
+
+def returned(output, row):
+    """Return the loss that a model returns."""
+    assert row.keys() == {"pixels", "label"}
+    return output
+
+
+def padded(items):
+    """Collate dicts into a tuple of tensors."""
+    return tuple(torch.stack([item[name] for item in items]) for name in ("pixels", "label"))
+
+
+NAMED = {"example": {"pixels": X[0] * 0, "label": Y[0] * 0}}
+
+
+@pytest.mark.parametrize(
+    ("change", "of"),
+    [
+        ({"data": {"pixels": X, "label": Y}}, "names"),
+        ({"data": Dicts(), **NAMED}, "names"),
+        ({"data": DataLoader(Dicts(), collate_fn=padded), **EXAMPLE}, "places"),
+        ({"data": DataLoader(TensorDataset(X, Y), shuffle=True)}, "places"),
+    ],
+)
+@pytest.mark.parametrize("microbatch", [1, None])
+def test_rows_may_be_dicts_or_come_from_a_loader(tmp_path, change, of, microbatch):
+    plain, model = linear(), Named() if of == "names" else linear()
+    quiet(tmp_path / "a", model=plain)
+    loss = returned if of == "names" else None
+    quiet(tmp_path / "b", model=model, loss=loss, microbatch=microbatch, **change)
+    layer = model.layer if of == "names" else model
+    assert np.abs(weights(layer) - weights(plain)).max() < CLOSE
+
+
+def test_a_callback_sees_each_step_and_no_value_that_a_row_left_in_the_model(tmp_path):
+    x, model, seen = X.clone(), Rare(fails=False), []
+    x[3] = 1000
+
+    def look(step, trained):
+        left = [trained.frozen, trained.memory, *(p.grad for p in trained.parameters())]
+        assert not any(part is not None and part.any() for part in left)
+        seen.append((step, functional.mse_loss(trained.layer(X[:9]), Y[:9]).item()))
+
+    quiet(tmp_path, model=model, data=(x, Y), microbatch=1, callback=look)
+    assert [step for step, _ in seen] == [0, 1, 2, 3]
+    assert len({loss for _, loss in seen}) == 4
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
@@ -329,7 +408,7 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
     try:
         model = linear().float()
         data = X.float(), Y.float()
-        trained = call(tmp_path, books(tmp_path), model, loss, data, autocast=torch.bfloat16)
+        trained = call(tmp_path, books(tmp_path), model, loss, data, autocast="bfloat16")
         assert torch.backends.cudnn.benchmark
         assert torch.are_deterministic_algorithms_enabled() == before[0]
     finally:
@@ -340,7 +419,8 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
             "framework": f"torch {torch.__version__}",
             "device": "cpu",
             "dtype": "float32",
-            "autocast": "bfloat16",
+            "microbatch": 16,
+            "compiled": False,
             "deterministic": True,
             "tf32": False,
             "benchmark": False,
@@ -369,27 +449,27 @@ def test_groups_have_clips_of_their_own_and_stand_in_the_terms(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).double()
     more = {"groups": {"first": ["0"], "last": ["1"]}, "clip": {"first": 1, "last": "1"}}
     trained = call(tmp_path, ledger, model, **more)
-    assert trained.receipt["terms"]["clips"] == {"first": "1", "last": "1"}
-    assert Fraction(trained.receipt["terms"]["clip"]) == Fraction(2**0.5)
+    assert trained.receipt["terms"]["plan"]["clip"] == {"first": "1", "last": "1"}
+    assert trained.plan.norm == Fraction(2**0.5)
     assert "clipped to norm 1.42 and" in trained.report
     assert trained.problems() == []
     with pytest.raises(ValueError, match="which is not a run"):
         call(tmp_path, ledger, model, **{**more, "clip": {"first": 1, "last": 2}})
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts(fast):
+def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts():
     """In whole numbers, so to the last bit; with a network of two layers."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
     x, y = X.float(), Y.float()
-    terms = {"mechanism": ny.DPSGD(60, 12, 4, 2), "clip": 1, "fast": fast}
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **terms)
+    plan = TrainingPlan(ny.DPSGD(60, 12, 4, 2))
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), plan)
     total = gradient.gradients.sum((x, y))
     order = torch.from_numpy(GENERATOR.permutation(60))
     assert torch.equal(gradient.gradients.sum((x[order], y[order])), total)
-    parts = sum(gradient.gradients.sum((x[i : i + 25], y[i : i + 25])) for i in (0, 25, 50))
-    assert (parts - total).abs().max() <= (3 if fast else 0)  # each sum is rounded once
+    for i in (0, 25, 50):
+        gradient.gradients.add((x[i : i + 25], y[i : i + 25]))
+    assert torch.equal(gradient.gradients.take(), total)
 
 
 # A loop of one's own.
@@ -398,7 +478,8 @@ def test_the_sum_of_gradients_is_the_same_in_any_order_and_in_parts(fast):
 def test_a_loop_of_ones_own_moves_as_the_whole_run_does(tmp_path):
     model, sizes = linear(), [0.5] * 4
     start = weights(model)
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), microbatch=16, fast=False, **QUIET)
+    plan = TrainingPlan(microbatch=16, **QUIET)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), plan)
     optimizer = sgd(model.parameters())
     for rows in QUIET["mechanism"].batches(60):
         for part in np.array_split(rows, 3):
@@ -409,15 +490,15 @@ def test_a_loop_of_ones_own_moves_as_the_whole_run_does(tmp_path):
     gradient.add(X[:0], Y[:0])
     with pytest.raises(RuntimeError, match="all of them are over"):
         gradient.set()
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **QUIET)
-    gradient.add(X, Y)
-    with pytest.raises(RuntimeError, match="one call adds all rows"):
-        gradient.add(X, Y)
+    with pytest.raises(ValueError, match="of one length"):
+        gradient.add(X, Y[:9])
+    with pytest.raises(RuntimeError, match="add the rows of a batch first"):
+        gradient.set()  # an error begins a new sum
 
 
 def test_a_loop_of_ones_own_refuses_the_gradient_of_a_mean():
     model = linear()
-    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), **QUIET)
+    gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), TrainingPlan(**QUIET))
     with pytest.raises(RuntimeError, match="gradient of a mean over a batch"):
         functional.mse_loss(model(X), Y).backward()
     assert model.weight.grad is None or model.bias.grad is None
@@ -428,16 +509,6 @@ def test_a_loop_of_ones_own_refuses_the_gradient_of_a_mean():
 
 
 # Bad input.
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield X[0], Y[0]
-
-
-class Dicts(Rows):
-    def __getitem__(self, row):
-        return {"pixels": X[row], "label": Y[row]}
 
 
 class TensorRows(Rows):
@@ -452,16 +523,21 @@ class Texts(Rows):
 
 OTHER = linear()
 REFUSED = {
-    "a loader": (
-        {"data": DataLoader(TensorDataset(X, Y), shuffle=True)},
-        "give its dataset, loader.dataset",
+    "a sampler": (
+        {"data": DataLoader(Rows(), sampler=range(9)), **EXAMPLE},
+        "data is a DataLoader with range and 0 workers; the mechanism draws",
+    ),
+    "a loader of a stream": ({"data": DataLoader(Stream())}, "give a"),
+    "a name that rows lack": (
+        {"data": Dicts(), "example": {"pixels": torch.zeros(3), "target": 0}},
+        "a row as a dict without 'target'",
     ),
     "a stream": ({"data": Stream()}, "data is a Stream; give a tuple"),
     "a tensor": ({"data": X}, r"data is a Tensor; give a tuple of tensors \(x, y\)"),
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
-    "no tensors": ({"data": ()}, "tuple of tensors"),
+    "no tensors": ({"data": ()}, "tuple or a dict of tensors"),
     "no example": ({"data": Rows()}, "give a made-up row"),
-    "rows of dicts": ({"data": Dicts(), **EXAMPLE}, "a row as a dict, .*row\\['label'\\]"),
+    "rows of dicts": ({"data": Dicts(), **EXAMPLE}, "a row as a dict, and example has no names"),
     "rows of a shape": (
         {"data": TensorRows(), **EXAMPLE},
         r"shapes \[\(3,\), \(2,\)\], and example has \[\(3,\), \(1,\)\]",
@@ -485,7 +561,6 @@ REFUSED = {
     "relation": ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "registered under"),
     "grid": ({"grid": 8}, "grid"),
     "clip": ({"clip": 0}, "above 0"),
-    "compiled": ({"compiled": True, "fast": True}, "leave one of them out"),
     "microbatch": ({"microbatch": "64"}, "microbatch"),
     "delta": ({"delta": "1e-5"}, "goes with a dataset in 'pure'"),
 }
@@ -509,19 +584,78 @@ def test_bad_input_is_refused_before_the_charge(tmp_path, name):
     functional.mse_loss(model(X), Y).backward()  # as before
 
 
-def test_the_ways_to_describe_several_rows_of_a_person_name_one_remedy(tmp_path):
-    """Each refusal names all that the remedy needs, and the remedy runs."""
-    ledger = books(tmp_path, rows=4)
-    many = ny.DPSGD(60, 12, 4, 2, records_per_user=4)
-    for change in ({}, {"mechanism": many}):
-        with pytest.raises(ValueError, match=r"rows=1, and describe .*user_sampling='users'"):
-            call(tmp_path, ledger, **change)
-    users = ny.DPSGD(15, 3, 4, 2, records_per_user=4, user_sampling="users")
-    (tmp_path / "users").mkdir()
-    loss = torch.nn.MSELoss(reduction="sum")
-    data = X.view(15, 4, 3), Y.view(15, 4, 1)
-    ledger = books(tmp_path / "users")
-    assert call(tmp_path / "users", ledger, loss=loss, data=data, mechanism=users).problems() == []
+def by_user(users, x, y, records):
+    """Return items of ``records`` rows per user, and the targets, -100 where a user has fewer."""
+    order = users.argsort(stable=True)
+    names, counts = torch.unique(users, return_counts=True)
+    item = torch.arange(len(names)).repeat_interleave(counts)
+    place = torch.arange(len(users)) - (counts.cumsum(0) - counts)[item]
+    kept = place < records
+    items = x.new_zeros(len(names), records, *x.shape[1:])
+    targets = torch.full((len(names), records), -100)
+    items[item[kept], place[kept]] = x[order][kept]
+    targets[item[kept], place[kept]] = y[order][kept]
+    return items, targets
+
+
+def user_loss(output, target):
+    """Return the sum of the losses of a user's rows."""
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum")
+
+
+USERS = {
+    "single rows": (ny.DPSGD(60, 12, 8, 2, records_per_user=4), 4),
+    "items of users": (ny.DPSGD(20, 4, 4, 2, records_per_user=4, user_sampling="users"), 4),
+    "items of a dataset of items": (ny.DPSGD(20, 4, 4, 2, user_sampling="users"), 1),
+}
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_the_rows_of_a_ledger_fit_how_users_are_drawn_and_clipped(tmp_path, name):
+    mechanism, rows = USERS[name]
+    users, y = torch.arange(60) % 20, (Y[:, 0] > 0).long()
+    paid = {"currency": "pure", "delta_cap": "1e-4"}
+    ledger = books(tmp_path, rows=rows, **paid)
+    x, target, loss = X, y, functional.cross_entropy
+    if mechanism.user_sampling == "users":
+        (x, target), loss = by_user(users, X, y, 4), user_loss
+        assert (x.shape, (target >= 0).sum()) == ((20, 4, 3), 60)
+    model = torch.nn.Linear(3, 2).double()
+    terms = {"mechanism": mechanism, "delta": "1e-5"}
+    trained = call(tmp_path, ledger, model, loss, (x, target), **terms)
+    assert trained.problems() == []
+    assert trained.receipt["unit"]["rows"] == rows
+    words = "4 rows" if name == "single rows" else "one item with all data of one person"
+    assert any(words in text for text in trained.receipt["conditions"])
+    (entry,) = ledger.entries("toy@1")
+    assert float(entry.charge) == mechanism.tradeoff().epsilon(1e-5).upper
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_of_a_ledger_that_the_mechanism_does_not_protect_are_refused(tmp_path, rows):
+    mechanism = ny.DPSGD(60, 12, 4, 2, records_per_user=4 if rows == 1 else 1)
+    ledger = books(tmp_path, rows=rows)
+    with pytest.raises(ValueError, match=rf"records_per_user={rows}, or .*user_sampling='users'"):
+        call(tmp_path, ledger, mechanism=mechanism)
+    assert ledger.account("toy@1").entries == 0
+
+
+def test_the_items_of_a_user_are_clipped_together(tmp_path):
+    """Without noise to speak of, a step is that on the sums of each user's rows."""
+    users, y = torch.arange(60) % 20, (Y[:, 0] > 0).long()
+    model = torch.nn.Linear(3, 2).double()
+    start = [p.detach().clone() for p in model.parameters()]
+    items = by_user(users, X, y, 4)
+    mechanism = ny.DPSGD(20, 20, 0.003, 1, "fixed", user_sampling="users")
+    plain = torch.optim.SGD
+    quiet(tmp_path, model=model, loss=user_loss, data=items, mechanism=mechanism, clip=9,
+          optimizer=lambda p: plain(p, lr=1))  # fmt: skip
+    for p, before in zip(model.parameters(), start, strict=True):
+        p.data, moved = before.clone(), p.detach().clone()
+        p.moved = moved
+    functional.cross_entropy(model(X), y, reduction="sum").backward()
+    for p in model.parameters():
+        assert (p.detach() - p.grad / 20 - p.moved).abs().max() < 0.02  # five errors of the noise
 
 
 def test_a_dry_run_leaves_the_optimizer_and_the_model_as_they_were(tmp_path):
@@ -572,6 +706,99 @@ def test_an_error_of_a_dataset_is_not_shown(tmp_path, kind, match):
         trained = call(tmp_path, ledger, data=Rows(), **EXAMPLE)
     assert warned[0].filename == __file__  # the line of the caller
     assert trained.problems() == []
+
+
+# The first use.
+
+
+def reach(out, data=None, **change):
+    """A call of the shortest form."""
+    terms = {"epsilon": 2, "delta": "1e-4", "epochs": 2, "batch": 12, "out": out, **change}
+    return ny.torch.train(linear(), torch.nn.MSELoss(), (X, Y) if data is None else data, **terms)
+
+
+def test_a_run_of_its_own_reaches_epsilon_and_says_that_it_counts_itself_alone(tmp_path, capsys):
+    trained = reach(tmp_path / "my model")
+    assert capsys.readouterr().out.startswith("n = 60, the length of the data, is public. sigma = ")
+    curve = trained.tradeoff()
+    assert 1.99 < curve.epsilon(1e-4).upper <= 2
+    words = "This counts one run. Other runs on these rows add to it and are not counted here"
+    for text in (str(trained), trained.report, trained.receipt["ledger"]["note"]):
+        assert words in text
+    assert [p.partition(":")[0] for p in trained.problems()] == ["ledger"]
+    assert any("The number of rows, 60, is public" in x for x in trained.receipt["conditions"])
+    ledger = ny.Ledger(tmp_path / "my model.ledger.db")
+    (paid,) = ledger.entries("my-model@1")
+    assert (paid.charge <= 2, paid.delta, paid.state) == (True, Fraction("1e-4"), "released")
+    assert np.array_equal(reach(tmp_path / "my model").parameters, trained.parameters)
+    assert len(ledger.entries("my-model@1")) == 1
+
+
+def test_a_second_run_beside_the_first_warns_with_the_sum(tmp_path):
+    reach(tmp_path / "a")
+    match = r"(?s)they reveal epsilon 5 at delta 0.0002 .*one ledger=.*ny\.select_best"
+    with pytest.warns(UserWarning, match=match) as warned:
+        reach(tmp_path / "b", epsilon=3)
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="epsilon 5"):
+        reach(tmp_path / "a")  # loaded, and not charged again
+
+
+def test_epsilon_with_the_ledger_of_a_steward_is_charged_there_alone(tmp_path):
+    ledger = books(tmp_path)
+    trained = reach(tmp_path / "out", ledger=ledger, dataset="toy@1")
+    assert trained.problems() == []
+    assert "counts one run" not in str(trained) + trained.report
+    assert (ledger.account("toy@1").entries, [*tmp_path.glob("*.ledger.db")]) == (1, [])
+    (tmp_path / "pure").mkdir()
+    pure = books(tmp_path / "pure", currency="pure", delta_cap="1/10")
+    reach(tmp_path / "pure/out", ledger=pure, dataset="toy@1")
+    (paid,) = pure.entries("toy@1")
+    assert (1.99 < paid.charge <= 2, paid.delta) == (True, Fraction("1e-4"))
+
+
+class Unread(Rows):
+    """A dataset that no one may read."""
+
+    def __getitem__(self, row):
+        raise AssertionError("read")
+
+
+PLAN = TrainingPlan(ny.DPSGD(60, 12, 4, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"plan": PLAN}, "plan has one: give plan= alone"),
+        ({"delta": "1/60"}, r"below 1 / n = 0\.0166667: a run with a larger delta may publish a"),
+        ({"delta": 0}, "must be above 0 and below 1 / n"),
+        ({"epsilon": 0}, "epsilon = 0 must be above 0"),
+        ({"epsilon": "1e-12", "delta": "1e-30"}, "no sigma reaches it"),
+        ({"epsilon": None}, "plan is missing"),
+        ({"batch": 61}, "batch = 61 must be at most n = 60"),
+        ({"plan": PLAN, "epsilon": None, "epochs": None, "batch": None, "delta": 0}, "delta = 0"),
+    ],
+)
+def test_the_shortest_form_is_refused_before_a_row_is_read(tmp_path, change, match):
+    with pytest.raises(ValueError, match=match):
+        reach(tmp_path / "out", Unread(), **EXAMPLE, **change)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [PLAN, TrainingPlan(PLAN.mechanism, {"a": "1/3", "b": 2}, {"a": ["0"], "b": ("1",)}, 1 << 12)],
+)
+def test_a_plan_is_what_defines_the_sums_and_not_how_they_are_computed(plan):
+    assert TrainingPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    same = replace(plan, microbatch=1, compiled=True, save_every=9)
+    assert (same == plan, same.hash == plan.hash) == (True, True)
+    for other in ({"grid": 1 << 13}, {"groups": "layers"}, {"autocast": "float16"}):
+        assert replace(plan, **other).hash != plan.hash
+    assert str(plan).startswith(
+        "DPSGD(n=60, batch=12, sigma=4, epochs=2, sampling='poisson')\nclip"
+    )
 
 
 # Runs that stop.
@@ -730,13 +957,11 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
 
 def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():
     loss = torch.nn.CrossEntropyLoss()
-    terms = {"mechanism": ny.DPSGD(n=9, batch=3, sigma=1, epochs=1), "clip": 1, "fast": True}
-    batch = ny.torch.NoisyGradient(linear(), loss, **terms).gradients.most_rows // 2 + 1
+    plan = TrainingPlan(ny.DPSGD(n=9, batch=3, sigma=1, epochs=1))
+    batch = ny.torch.NoisyGradient(linear(), loss, plan).gradients.most_rows // 2 + 1
     mechanism = ny.DPSGD(n=4 * batch, batch=batch, sigma=1, epochs=1)
-    given = {"mechanism": mechanism, "clip": 1}
-    with pytest.raises(ValueError, match="use fast=False"):
-        ny.torch.NoisyGradient(linear(), loss, **given)
-    ny.torch.NoisyGradient(linear(), loss, fast=False, **given).close()
+    with pytest.raises(ValueError, match=f"must be at most {batch - 1}"):
+        ny.torch.NoisyGradient(linear(), loss, TrainingPlan(mechanism))
 
 
 class Buffered(torch.nn.Module):
@@ -809,6 +1034,7 @@ def test_examples_in_docstrings_print_what_they_show(tmp_path, monkeypatch):
     import doctest
 
     monkeypatch.chdir(tmp_path)
-    for thing in (ny.torch, ny.torch.NoisyGradient):
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for thing in (ny.torch, ny.torch.NoisyGradient, TrainingPlan):
         for test in doctest.DocTestFinder(exclude_empty=True).find(thing, "ny", globs={}):
-            assert doctest.DocTestRunner().run(test).failed == 0
+            assert runner.run(test).failed == 0

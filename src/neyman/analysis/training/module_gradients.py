@@ -16,22 +16,22 @@ import logging
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import chain
-from math import isqrt, sqrt
+from math import isqrt
 from operator import eq, is_
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Conv2d, CrossEntropyLoss, Embedding, LayerNorm, Linear, Module, NLLLoss
+from torch.nn import CrossEntropyLoss, Embedding, LayerNorm, Module, NLLLoss
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import unfold
 
 from neyman.accounting.integrations.invented_rows import (
     LOST,
@@ -43,11 +43,23 @@ from neyman.accounting.integrations.invented_rows import (
 )
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
-from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_LIMITS
-from neyman.analysis.training.device_clipping import ClippedPart, add_clipped, flat_rows, merged
-from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
-from neyman.analysis.training.device_products import Product, add_products, fine_bits, fits
-from neyman.numerics import check
+from neyman.analysis.training.layer_factors import (
+    ConvolutionFactors,
+    EmbeddingFactors,
+    Factors,
+    factors_of,
+)
+from neyman.analysis.training.row_sums import (
+    LIMITS,
+    Product,
+    Written,
+    add_rows,
+    fine_bits,
+    flat_rows,
+    join,
+    wide,
+)
+from neyman.analysis.training.training_plan import Clip, Groups, TrainingPlan
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +83,6 @@ TWISTER_WORDS = 624
 
 Loss = Callable[..., Tensor]
 Result = TypeVar("Result")
-Groups = Mapping[str, Sequence[str]]
 
 
 def check_module(model: Module) -> None:
@@ -122,35 +133,10 @@ class ModuleGradients:
         model: the model, in the mode (train or eval) in which it trains.
         loss: a function of the model's output and the target of one example, each with a batch
             dimension of 1. It returns one number.
-        clips: the largest l2 norm of an example's gradient, above 0, or one such norm for each
-            group.
-        grid: the total clip (the root of the sum of the squared clips), in the units to which
-            gradients are rounded.
-        microbatch: number of examples that go through the model together. With 1, examples are
-            independent, and layers without support in `torch.func.vmap` work.
-        groups: a dict from each group to names of parameters or of modules. Each group is clipped
-            by itself. "layers" makes each module with its own parameters a group.
-        dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
-        compiled: if True, clip with kernels of `torch.compile`, which needs a compiler. It excludes
-            ``fast``.
-        fast: if True, do not write out the gradients of linear layers and convolutions for each
-            example. Sums stay exact. A logical batch must then be one call of `sum`, which rounds
-            its result once.
+        plan: the clip, groups, precision, and microbatch; see `TrainingPlan`.
     """
 
-    def __init__(
-        self,
-        model: Module,
-        loss: Loss,
-        *,
-        clips: float | Fraction | str | Mapping[str, float | Fraction | str],
-        grid: int,
-        microbatch: int,
-        groups: Groups | str | None = None,
-        dtype: torch.dtype | None = None,
-        compiled: bool = False,
-        fast: bool = False,
-    ) -> None:
+    def __init__(self, model: Module, loss: Loss, plan: TrainingPlan) -> None:
         check_module(model)
         self._model, self._loss = model, loss
         reduction = getattr(loss, "reduction", "mean")
@@ -165,10 +151,8 @@ class ModuleGradients:
                 "loss has weight= and reduction='mean', which divides by the weights of one "
                 "example, so they have no effect: use reduction='sum'"
             )
-        if dtype not in (None, torch.bfloat16, torch.float16):
-            raise ValueError(f"dtype = {dtype} must be torch.bfloat16, torch.float16, or None")
-        self.dtype, self._compiled = dtype, compiled
-        self._rows = check.integer("microbatch", microbatch, 1)
+        self.dtype = None if plan.autocast is None else getattr(torch, plan.autocast)
+        self._compiled, self._mechanism = plan.compiled, plan.mechanism
         self.parameters = {
             k: p for k, p in model.named_parameters() if p.requires_grad and p.numel()
         }
@@ -183,11 +167,9 @@ class ModuleGradients:
         self._all_layers: list[Module] = [layer for part in parts for layer in part.modules()]
         self._frozen = {k: p for k, p in model.named_parameters() if not p.requires_grad}
         self._buffers = dict(model.named_buffers())
-        self._groups = _group_names(model, self.parameters, groups)
-        self.grid = check.integer("grid", grid, 1)
-        exact = _clips(clips, list(self._groups))
-        total = exact[0] ** 2 if not isinstance(clips, Mapping) else sum(x * x for x in exact)
-        self.clip = sqrt(total)
+        self._groups = _group_names(model, self.parameters, plan.groups)
+        self.grid, self.clip = plan.grid, float(plan.norm)
+        exact = _clips(plan.clip, list(self._groups))
         self._most = self._group_grids(exact)
         self._batched = vmap(
             grad(self._one_loss, argnums=(0, 1), has_aux=True),
@@ -195,20 +177,12 @@ class ModuleGradients:
             randomness="different",
         )
         self._layers = _tap_layers(model, self.parameters)
-        self._bits = fine_bits(self.grid, self._rows) if fast else 0
+        self.microbatch = plan.microbatch or 0  # 0: `check` chooses it
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
+        self._totals, self._count = self._zeros(), 0
+        self.names: tuple[str, ...] = ()  # of the tensors of a row that is a dict
         self._written = ""  # a parameter or buffer that a forward pass wrote to
         self._checked = False
-
-    @property
-    def assumption(self) -> str | None:
-        """Return the assumption that a receipt must state about microbatches, or None."""
-        if self._rows == 1:
-            return None
-        return (
-            f"The gradient of an example in a microbatch of {self._rows} examples of one fixed "
-            "shape does not depend on the values or the order of the other examples."
-        )
 
     def check(self, rows: tuple[Tensor, ...]) -> None:
         """Refuse a model that cannot train, by dry runs on zeros and on invented rows.
@@ -220,7 +194,7 @@ class ModuleGradients:
             ValueError: a tensor is on another device than the model, the lengths differ, the model
                 or the loss fails on rows of zeros, or one of them keeps something about a row.
         """
-        _row_count(rows)
+        _row_count(rows, 1 if self.names else 2)
         for x in rows:
             if x.device != self.device:
                 raise ValueError(
@@ -228,9 +202,41 @@ class ModuleGradients:
                     f"x.to({str(self.device)!r})"
                 )
         with self._deterministic_context():
+            if not self.microbatch:
+                # A model that fails on one row is reported below.
+                self.microbatch = _unless_failed(partial(self._fitting_rows, rows)) or 2
             if failure := self._failure(rows):
                 raise ValueError(failure)
         self._checked = True
+
+    def _fitting_rows(self, rows: tuple[Tensor, ...]) -> int:
+        """Return the number of rows of a microbatch: a batch, or equal pieces of one that fit.
+
+        It follows from the size of all memory, and not from the memory that is free, because the
+        data may take a secret part of it. A Poisson batch of usual size is one microbatch.
+        """
+        batch = self._mechanism.batch
+        if self._mechanism.neighboring == "add-remove":
+            batch += 2 * isqrt(batch)
+        calls = self._dry_taps(rows)
+        taken = {k for name, _ in calls for k in self._layers[name].names}
+        numbers = sum(p.numel() for k, p in self.parameters.items() if k not in taken)
+        for name, tap in calls:
+            factors = self._layers[name].factors
+            numbers += tap.numel() // factors.shape[0] * sum(factors.shape)
+        if self.device.type == "cuda":
+            memory = torch.cuda.mem_get_info(self.device)[1]
+        else:
+            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        # A number has some copies, of up to 8 bytes each, and half of the memory is for others.
+        pieces = -(-batch * numbers * 64 // (memory // 2))
+        # Kernels of CPUs treat the last rows of other sizes in other ways.
+        return -(-batch // max(1, pieces) // 32) * 32
+
+    @property
+    def _bits(self) -> int:
+        """Return the number of bits of a total below a grid unit."""
+        return fine_bits(self.grid, self.microbatch)
 
     def _failure(self, rows: tuple[Tensor, ...]) -> str:
         """Return why the model cannot train on rows of these shapes, or ""."""
@@ -240,9 +246,9 @@ class ModuleGradients:
             words = f"at layer {name or 'itself'!r}, a {type(layer).__name__}"
             hooks.append(layer.register_forward_pre_hook(lambda *_, w=words: inside.append(w)))
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
-        zeros = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
+        zeros = tuple(x.new_zeros(self.microbatch, *x.shape[1:]) for x in rows)
         try:
-            self._add(self._zeros(rows), zeros, self._padded_gradients(zeros))
+            self._add(self._zeros(), zeros, self._padded_gradients(zeros))
             direct = self._direct_use(zeros)
         except Exception as error:
             text, place, direct = str(error), inside[-1] if inside else "in the loss", ""
@@ -253,7 +259,7 @@ class ModuleGradients:
                 hook.remove()
         if not place:
             return direct or self._leak(zeros)
-        if self._rows == 1 or "deterministic" in text:
+        if self.microbatch == 1 or "deterministic" in text:
             return f"model fails {place}, on a row of zeros, so replace it: {text}"
         if leak := self._leak(zeros):
             return leak
@@ -261,7 +267,7 @@ class ModuleGradients:
             return alone
         reason = next((words for sign, words in REASONS.items() if sign in text), text)
         return (
-            f"model fails {place}, in a microbatch of {self._rows} examples on rows of zeros: "
+            f"model fails {place}, in a microbatch of {self.microbatch} examples on rows of zeros: "
             f"{reason}. Try microbatch=1, which computes one example per call without "
             "torch.func.vmap, or replace it"
         )
@@ -269,7 +275,7 @@ class ModuleGradients:
     def _alone(self) -> ModuleGradients:
         """Return gradients of the same model with one example per call."""
         alone = copy(self)
-        alone._rows, alone._taps = 1, {}
+        alone.microbatch, alone._taps = 1, {}
         return alone
 
     def _leak(self, zeros: tuple[Tensor, ...]) -> str:
@@ -281,7 +287,7 @@ class ModuleGradients:
         # Try each kind of invented rows several times, to see if the model keeps something of them.
         for reals in tried_reals(self.device) * 4:
             for largest in largest_numbers(self._model, self.device):
-                rows = tuple(invented(x, self._rows, largest, reals=reals) for x in zeros)
+                rows = tuple(invented(x, self.microbatch, largest, reals=reals) for x in zeros)
                 with suppress(Exception):  # an invented number may be no class
                     self._padded_gradients(rows)
                     break
@@ -314,33 +320,47 @@ class ModuleGradients:
                 )
         return ""
 
-    @property
-    def most_rows(self) -> int:
-        """Return the largest number of rows in one exact sum."""
-        return DEVICE_PRODUCTS_LIMITS.summed_rows if self._bits else DEVICE_CLIPPING_LIMITS.rows
+    def add(self, rows: tuple[Tensor, ...]) -> None:
+        """Add the clipped gradients of rows to the sum. An error begins a new sum.
 
-    def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
-        """Return the int64 sum of the clipped gradients of all rows, in units of clip / grid.
-
-        If a row is added or removed, the sum changes by a vector of l2 norm at most ``grid``. A row
-        with a gradient that is not finite counts as 0.
+        A row with a gradient that is not finite counts as 0.
 
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the example.
         """
-        count = _row_count(rows)
-        if count > self.most_rows:
-            raise ValueError(f"rows has {count} rows; a sum has at most {self.most_rows}")
+        count = _row_count(rows, 1 if self.names else 2)
+        self._count += count
+        if self._count > LIMITS.summed_rows:
+            raise ValueError(f"a sum has {self._count} rows; it has {LIMITS.summed_rows} at most")
         if not self._checked:
             self.check(rows)
-        with self._deterministic_context() as restore:
-            totals = self._zeros(rows)
-            for start in range(0, count, self._rows):
-                part = tuple(x[start : start + self._rows] for x in rows)
-                self._add_rows(totals, part, restore)
-        for name in self._products(rows):  # round to units once
-            totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
-        return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+        try:
+            with self._deterministic_context() as restore:
+                for start in range(0, count, self.microbatch):
+                    part = tuple(x[start : start + self.microbatch] for x in rows)
+                    self._add_rows(self._totals, part, restore)
+        except BaseException:
+            self._totals, self._count = self._zeros(), 0  # no row is added twice
+            raise
+
+    @property
+    def most_rows(self) -> int:
+        """Return the largest number of rows in one exact sum."""
+        return LIMITS.summed_rows
+
+    def take(self) -> Tensor:
+        """Return the int64 sum in units of clip / grid, rounded once, and begin the next one.
+
+        If a row is added or removed, the sum changes by a vector of l2 norm at most ``grid``.
+        """
+        totals, self._totals, self._count = self._totals, self._zeros(), 0
+        bits = self._bits
+        return torch.cat([(x.reshape(-1) + (1 << bits >> 1)) >> bits for x in totals.values()])
+
+    def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
+        """Return the sum of the clipped gradients of these rows alone; see `take`."""
+        self.add(rows)
+        return self.take()
 
     @contextmanager
     def _deterministic_context(self) -> Generator[Callable[[], None]]:
@@ -376,28 +396,10 @@ class ModuleGradients:
             finally:
                 restore()
 
-    def _zeros(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        products = self._products(rows)
-        kinds = {k: torch.int64 if k in products else torch.float64 for k in self.parameters}
-        return {
-            name: torch.zeros(p.shape, dtype=kinds[name], device=self.device)
-            for name, p in self.parameters.items()
-        }
-
-    def _products(self, rows: tuple[Tensor, ...]) -> set[str]:
-        """Return the names of the weights whose single gradients are never written out."""
-        if not self._bits:
-            return set()
-        places = self._places(self._dry_taps(rows))
-        return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
-
-    def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
-        """Return each layer's number of positions per example. Leave out embeddings."""
-        places: Counter[str] = Counter()
-        for name, tap in calls:
-            if not isinstance(layer := self._layers[name], Embedding):
-                places[name] += tap.numel() // len(layer.weight)
-        return places
+    def _zeros(self) -> dict[str, Tensor]:
+        """Return a total for each parameter, in units of 2^-bits of a grid unit."""
+        with torch.inference_mode(False):  # otherwise no later sum could be added
+            return {k: torch.zeros_like(p, dtype=torch.int64) for k, p in self.parameters.items()}
 
     def _add_rows(
         self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...], restore: Callable[[], None]
@@ -419,7 +421,7 @@ class ModuleGradients:
 
     def _padded_gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
         with torch.enable_grad(), self._precision():  # an earlier row may have ended the outer one
-            return self._gradients(_pad_rows(rows, self._rows))
+            return self._gradients(_pad_rows(rows, self.microbatch))
 
     def _add(
         self,
@@ -427,24 +429,52 @@ class ModuleGradients:
         rows: tuple[Tensor, ...],
         gradients: Mapping[str, list[Tensor]],
     ) -> None:
-        weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
-        scale, products = self.grid / self.clip, self._products(rows)
+        weights = (torch.arange(self.microbatch, device=self.device) < len(rows[0])).double()
+        scale = self.grid / self.clip
+        calls, rest = self._split(gradients)
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            known = [k for k in names if k in gradients]  # a layer may have no call
-            parts = [
-                _part(gradients[k], totals[k], self._layers.get(k))
-                for k in known
-                if k not in products
+            sums = {k: torch.zeros_like(totals[k], dtype=torch.float64) for k in names}
+            written = [Written(rest[k], sums[k].view(-1)) for k in names if k in rest]
+            products = [
+                Product(layer.factors, calls[k], sums.get(k), sums.get(layer.bias))
+                for k, layer in self._layers.items()
+                if k in calls and not sums.keys().isdisjoint((k, layer.bias))
             ]
-            others: list[Product] = []
-            for k in known:
-                if k in products:
-                    outputs, inputs = _join_uses(gradients[k], self._layers[k])
-                    others.append(Product(inputs, outputs, totals[k].flatten(1)))
-            if others:
-                add_products(parts, others, weights, scale, most, self._bits)
-            elif parts:
-                add_clipped(parts, weights, scale, most, compiled=self._compiled)
+            if written or products:  # a layer may have no call
+                add_rows(written, products, weights, scale, most, self._bits, self._compiled)
+            for part in written:
+                part.total.mul_(1 << self._bits)
+            for k in names:
+                totals[k].add_(sums[k].to(torch.int64))
+
+    def _split(
+        self, gradients: Mapping[str, list[Tensor]]
+    ) -> tuple[dict[str, list[tuple[Tensor, Tensor]]], dict[str, Tensor]]:
+        """Return the calls of layers with products, and all other gradients, written out."""
+        calls: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        written: dict[str, Tensor] = {}
+        for name, values in gradients.items():
+            layer = self._layers.get(name)
+            if layer is None or len(values) == 1:
+                written[name] = flat_rows(values[0])
+                continue
+            pairs = [(x, g) for g, x in zip(values[::2], values[1::2], strict=True)]
+            lines = [layer.factors.lines(wide(g)) for _, g in pairs]
+            if self._is_product(layer.factors, sum(x.shape[1] for x in lines)):
+                calls[name] = pairs
+                continue
+            columns = [layer.factors.columns(x) for x, _ in pairs]
+            line, column = join(lines), join(columns).to(lines[0].dtype)
+            written[name] = layer.factors.gradient(line.mT @ column).flatten(1)
+            if layer.bias:
+                written[layer.bias] = line.sum(1)
+        return calls, written
+
+    def _is_product(self, factors: Factors, places: int) -> bool:
+        """Return True if the gradients of a layer are never written out."""
+        return factors.fits(places) and (
+            not self._compiled or isinstance(factors, EmbeddingFactors)
+        )
 
     def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
         """Return the gradients of each example by parameter.
@@ -454,18 +484,19 @@ class ModuleGradients:
         """
         calls = self._dry_taps(rows)
         names = {name for name, _ in calls}
-        state = {k: p.detach() for k, p in self.parameters.items() if k not in names}
-        others = self._others() | {k: self.parameters[k].detach() for k in names}
+        tapped = {k for name in names for k in self._layers[name].names}
+        state = {k: p.detach() for k, p in self.parameters.items() if k not in tapped}
+        others = self._others() | {k: self.parameters[k].detach() for k in tapped}
         tensors = state | others
         versions = [x._version for x in tensors.values()]
-        if self._rows > 1:
-            taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
+        if self.microbatch > 1:
+            taps = self._new_taps(names, [tap for _, tap in calls])
             # A copy of a bias would be added in 32 bits.
             small = self.dtype is None and all(p.ndim < 2 for p in state.values())
             run = self._by_copies if small else self._batched
             (gradients, outputs), inputs = run(state, taps.zeros, others, rows, taps)
         else:
-            taps = _Taps({self._layers[k]: k for k in names})
+            taps = self._new_taps(names)
             gradients, outputs = self._example_gradient(
                 state, others, tuple(x[0] for x in rows), taps
             )
@@ -490,8 +521,8 @@ class ModuleGradients:
 
         Only the forward pass uses vmap. This is faster if the parameters are small.
         """
-        copies = {k: p.expand(self._rows, *p.shape).requires_grad_() for k, p in state.items()}
-        own = [x.expand(self._rows, *x.shape).requires_grad_() for x in zeros]
+        copies = {k: p.expand(self.microbatch, *p.shape).requires_grad_() for k, p in state.items()}
+        own = [x.expand(self.microbatch, *x.shape).requires_grad_() for x in zeros]
         values, inputs = vmap(
             lambda copy, tap, row: self._one_loss(copy, tap, others, row, taps),
             randomness="different",
@@ -531,24 +562,38 @@ class ModuleGradients:
         key = tuple(x.shape[1:] for x in rows)
         if not self._layers or key in self._taps:
             return self._taps.get(key, [])
-        weights = {k: self.parameters[k].detach().requires_grad_() for k in self._layers}
-        state = {k: p.detach() for k, p in self.parameters.items()} | weights
-        taps = _Taps({layer: k for k, layer in self._layers.items()}, detached=True)
+        own = {k: self.parameters[k] for x in self._layers.values() for k in x.names}
+        own = {k: p.detach().requires_grad_() for k, p in own.items()}
+        state = {k: p.detach() for k, p in self.parameters.items()} | own
+        taps = self._new_taps(self._layers, detached=True)
         row = tuple(x.new_zeros(x.shape[1:]) for x in rows)
         with self._precision():
             value, _ = self._one_loss(state, [], self._others(), row, taps)
-            used = _gradient(value, list(weights.values()))
-        dense = {k for k, g in zip(weights, used, strict=True) if g is not None}
+            used = _gradient(value, list(own.values()))
+        also = {k for k, g in zip(own, used, strict=True) if g is not None}
         pairs = [(k, x.detach()) for k, x in zip(taps.names, taps.zeros, strict=True)]
-        for name, places in self._places(pairs).items():
-            lines, columns = _shape(self._layers[name])
-            written = not (self._bits and fits(places, lines, columns))
-            # Largest size of a convolution's patches with factors.
-            large = places * columns > (1 << 14)
-            if written and large and isinstance(self._layers[name], Conv2d):
-                dense.add(name)
+        also |= self._large_patches(pairs)
+        dense = {k for k, layer in self._layers.items() if not also.isdisjoint(layer.names)}
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
+
+    def _large_patches(self, calls: Sequence[tuple[str, Tensor]]) -> set[str]:
+        """Return the convolutions whose gradients torch writes out with less memory."""
+        places: Counter[str] = Counter()
+        for name, tap in calls:
+            places[name] += self._layers[name].factors.lines(tap[None]).shape[1]
+        return {
+            name
+            for name, count in places.items()
+            if isinstance(factors := self._layers[name].factors, ConvolutionFactors)
+            and count * factors.shape[1] > (1 << 14)  # largest size of all patches of a row
+            and not self._is_product(factors, count)
+        }
+
+    def _new_taps(
+        self, names: Iterable[str], *zeros: list[Tensor], detached: bool = False
+    ) -> _Taps:
+        return _Taps({self._layers[k].layer: k for k in names}, *zeros, detached=detached)
 
     @contextmanager
     def _precision(self) -> Generator[None]:
@@ -586,10 +631,12 @@ class ModuleGradients:
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of one example, and the inputs of layers with taps."""
         given = tuple(x[None] for x in row)
+        named = dict(zip(self.names, given, strict=True)) if self.names else {}
+        inputs, target = ((), named) if named else (given[:-1], given[-1])
         with taps.placed(zeros):
-            output = functional_call(self._model, (state, others), given[:-1])
+            output = functional_call(self._model, (state, others), inputs, named)
             try:
-                value = self._loss(output, given[-1])
+                value = self._loss(output, target)
             except Exception as error:
                 if isinstance(output, Tensor):
                     raise
@@ -745,9 +792,9 @@ def _unless_failed(function: Callable[[], Result]) -> Result | None:
         return None
 
 
-def _row_count(rows: tuple[Tensor, ...]) -> int:
+def _row_count(rows: tuple[Tensor, ...], least: int) -> int:
     """Return the number of rows. Refuse tensors that are not rows of inputs and targets."""
-    if len(rows) < 2 or len({len(x) for x in rows}) != 1:
+    if len(rows) < least or len({len(x) for x in rows}) != 1:
         raise ValueError(
             f"data has {len(rows)} tensors of lengths {[len(x) for x in rows]}; it must have "
             "the inputs of the model and the target last, of one length"
@@ -817,80 +864,47 @@ class _Taps:
                 handle.remove()
 
 
-def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Module]:
+@dataclass(frozen=True)
+class _Tapped:
+    """Hold a layer that can have taps, its factors, and the names of its parameters.
+
+    ``bias`` is "" if the layer has no bias that trains.
+    """
+
+    layer: Module
+    factors: Factors
+    weight: str
+    bias: str
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of its parameters."""
+        return [name for name in (self.weight, self.bias) if name]
+
+
+def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, _Tapped]:
     """Return the layers that can have taps, by the name of their weight. No layer shares it."""
     uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
-    layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
-    return {
-        name: layer
-        for name, layer in layers.items()
-        if type(layer) in (Embedding, Linear, Conv2d)
-        and "forward" not in vars(layer)
-        and name in parameters
-        and uses[id(layer.weight)] == 1
-        # Other convolutions have their gradients written out.
-        if not isinstance(layer, Conv2d)
-        or (layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same")
-    }
+    result: dict[str, _Tapped] = {}
+    for prefix, layer in model.named_modules():
+        weight, bias = (f"{prefix}.{name}".lstrip(".") for name in ("weight", "bias"))
+        factors = factors_of(layer)
+        own = [parameters[name] for name in (weight, bias) if name in parameters]
+        if factors and weight in parameters and all(uses[id(p)] == 1 for p in own):
+            result[weight] = _Tapped(layer, factors, weight, bias if bias in parameters else "")
+    return result
 
 
-def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> ClippedPart:
-    """Return one parameter's gradients, one row per example, with the total to add them to.
-
-    ``gradients`` are from `_gradients`. ``layer`` has the weight, if it has taps.
-    """
-    if layer is None or len(gradients) == 1:
-        return ClippedPart(flat_rows(gradients[0]), total.view(-1))
-    lines, tokens = _join_uses(gradients, layer)
-    if not isinstance(layer, Embedding):
-        kind = torch.float64 if lines.dtype == torch.float64 else torch.float32
-        return ClippedPart((lines.mT.to(kind) @ tokens.to(kind)).flatten(1), total.view(-1))
-    rows, places = merged(lines.double(), tokens[:, :, 0])
-    return ClippedPart(rows, total, places)
-
-
-def _shape(layer: Module) -> tuple[int, int]:
-    """Return the numbers of outputs and inputs of a layer: the shape of its weight as a matrix."""
-    lines, columns = layer.weight.flatten(1).shape
-    return lines, columns
-
-
-def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
-    """Join the calls of a layer: the gradients of its outputs, and its inputs, by position."""
-    pairs: list[tuple[Tensor, Tensor]] = []
-    for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
-        if isinstance(layer, Conv2d):
-            padding = 0 if layer.padding == "valid" else layer.padding
-            kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
-            places = unfold(inputs.flatten(0, -4), kernel, dilation, padding, stride).mT
-            shape = (len(outputs), -1)
-            one = outputs.flatten(-2).mT.reshape(*shape, layer.out_channels)
-            pairs.append((one, places.reshape(*shape, places.shape[-1])))
-        else:
-            one = outputs.reshape(len(outputs), -1, outputs.shape[-1])
-            pairs.append((one, inputs.reshape(*one.shape[:2], -1)))
-    outputs, inputs = zip(*pairs, strict=True)
-    return torch.cat(outputs, 1), torch.cat(inputs, 1)
-
-
-def _clips(
-    clips: float | Fraction | str | Mapping[str, float | Fraction | str], groups: Sequence[str]
-) -> list[Fraction]:
+def _clips(clip: Clip | Mapping[str, Clip], groups: Sequence[str]) -> list[Fraction]:
     """Return one exact clipping norm per group, in the order of ``groups``.
 
     One number is for every group.
     """
-    if isinstance(clips, Mapping):
-        if set(clips) != set(groups):
-            raise ValueError(f"clips has {sorted(clips)}; the groups are {sorted(groups)}")
-        given = [clips[group] for group in groups]
-    else:
-        given = [clips] * len(groups)
-    exact = [check.exact("clips", x) for x in given]
-    least_clip = Fraction(1, 10**100)  # its inverse is the largest clip
-    if not least_clip <= min(exact) <= max(exact) <= 1 / least_clip:
-        raise ValueError(f"clips = {clips!r} must be above 0, and between 1e-100 and 1e100")
-    return exact
+    if not isinstance(clip, Mapping):
+        return [Fraction(clip)] * len(groups)
+    if set(clip) != set(groups):
+        raise ValueError(f"clip has {sorted(clip)}; the groups are {sorted(groups)}")
+    return [Fraction(clip[group]) for group in groups]
 
 
 def _group_names(

@@ -8,23 +8,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from neyman.analysis.training.terms import correlated_noise, noise_variance
+from neyman.analysis.training.training_plan import TrainingPlan
 from neyman.extras import require
-from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise.integer_noise import rounded_gaussian
-from neyman.numerics import check
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.nn import Module
-
-Clip = float | Fraction | str
-Groups = Mapping[str, Sequence[str]]
 
 
 class NoisyGradient:
@@ -40,9 +33,8 @@ class NoisyGradient:
     `ny.torch.train` hold. No ledger is charged, and nothing is saved. `ny.torch.train` does both.
 
     Args:
-        model, loss, clip, grid, microbatch, groups, autocast, compiled, fast: the arguments of
-            `ny.torch.train`.
-        mechanism: the accounted mechanism, which sets the sigma of the noise.
+        model, loss: as in `ny.torch.train`.
+        plan: the accounted mechanism, the clip, and the groups; see `TrainingPlan`.
 
     Raises:
         TypeError, ValueError: an argument is wrong, or a layer of the model mixes rows.
@@ -53,9 +45,8 @@ class NoisyGradient:
         >>> x, y = torch.randn(100, 3), torch.randn(100, 1)
         >>> model = torch.nn.Linear(3, 1)
         >>> mechanism = ny.DPSGD(n=100, batch=20, sigma=2, epochs=1)
-        >>> gradient = ny.torch.NoisyGradient(
-        ...     model, torch.nn.MSELoss(), mechanism=mechanism, clip=1
-        ... )
+        >>> plan = ny.torch.TrainingPlan(mechanism)
+        >>> gradient = ny.torch.NoisyGradient(model, torch.nn.MSELoss(), plan)
         >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         >>> for rows in mechanism.batches(len(x)):
         ...     gradient.add(x[rows], y[rows])
@@ -68,51 +59,27 @@ class NoisyGradient:
     """
 
     def __init__(
-        self,
-        model: Module,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        *,
-        mechanism: DPSGD,
-        clip: Clip | Mapping[str, Clip],
-        grid: int = 1 << 20,
-        microbatch: int = 64,
-        groups: Groups | str | None = None,
-        autocast: torch.dtype | None = None,
-        compiled: bool = False,
-        fast: bool | None = None,
+        self, model: Module, loss: Callable[[Tensor, Tensor], Tensor], plan: TrainingPlan
     ) -> None:
         require("gradients of networks", "torch")
         from neyman.analysis.training.module_gradients import ModuleGradients
 
-        if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
-        many = check.integer("microbatch", microbatch, 1) > 1
-        self.fast = many and not compiled if fast is None else bool(fast)
-        if self.fast and compiled:
-            raise ValueError("compiled=True has no kernels for fast=True; leave one of them out")
-        self.gradients = ModuleGradients(
-            model,
-            loss,
-            clips=clip,
-            grid=grid,
-            microbatch=microbatch,
-            groups=groups,
-            dtype=autocast,
-            compiled=compiled,
-            fast=self.fast,
-        )
-        if self.fast and mechanism.batch > self.gradients.most_rows // 2:
-            raise ValueError(
-                f"mechanism.batch = {mechanism.batch}: fast=True adds up "
-                f"{self.gradients.most_rows} rows at most, and a Poisson batch may "
-                "be larger than its mean; use fast=False"
+        if not isinstance(plan, TrainingPlan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"plan = {plan!r} must be a ny.torch.TrainingPlan, such as "
+                "TrainingPlan(ny.DPSGD(n=1000, batch=100, sigma=1, epochs=10), clip=1)"
             )
-        self.mechanism = mechanism
+        self.plan, self.mechanism = plan, plan.mechanism
+        self.gradients = ModuleGradients(model, loss, plan)
+        if self.mechanism.batch > (most := self.gradients.most_rows // 2):
+            raise ValueError(
+                f"mechanism.batch = {self.mechanism.batch} must be at most {most}: a Poisson batch "
+                "may be larger than its mean"
+            )
         self.steps = 0
-        self._variance = noise_variance(mechanism, grid)
-        self._correlated = correlated_noise(mechanism, grid, self.gradients.size)
-        self._scale = self.gradients.clip / grid / mechanism.batch
-        self._total: Tensor | None = None
+        self._correlated = plan.correlated_noise(self.gradients.size)
+        self._scale = self.gradients.clip / plan.grid / self.mechanism.batch
+        self._begun = False
         hooks = [
             parameter.register_post_accumulate_grad_hook(_refuse)
             for parameter in self.gradients.parameters.values()
@@ -123,29 +90,26 @@ class NoisyGradient:
         """End private training: allow ``backward()`` on the model again."""
         self._hooks()
 
-    def add(self, *rows: Tensor) -> None:
+    def add(self, *rows: Tensor, **named: Tensor) -> None:
         """Add the clipped gradients of rows to the sum.
 
         A row counts as 0 if its gradient is not finite, or if the model or the loss raises an error
-        on it. The first call tests both on invented rows. With ``fast=False``, a step may have
-        several calls.
+        on it. The first call tests both on invented rows. A step may have several calls. After an
+        error, begin the step again.
 
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the row, and may be
                 empty.
+            named: instead of them, what the model takes by name. The loss gets the output and the
+                dict.
 
         Raises:
             ValueError: the model or the loss fails on invented rows, or keeps something about them.
-            RuntimeError: this is the second call of a step with ``fast``, which rounds each sum
-                once.
         """
-        if self.fast and self._total is not None:
-            raise RuntimeError(
-                "with fast=True, as for a microbatch above 1, one call adds all rows of a step; "
-                "fast=False takes them in parts"
-            )
-        total = self.gradients.sum(rows)
-        self._total = total if self._total is None else self._total.add_(total)
+        self._begun = False
+        self.gradients.names = tuple(named)
+        self.gradients.add((*rows, *named.values()))
+        self._begun = True
 
     def set(self) -> None:
         """Add noise to the sum, set the ``grad`` of each parameter, and begin the next step.
@@ -153,17 +117,19 @@ class NoisyGradient:
         Raises:
             RuntimeError: nothing was added, or all steps of the mechanism are over.
         """
-        if self._total is None:
+        if not self._begun:
             raise RuntimeError("add the rows of a batch first; an empty batch has zero rows")
         if self.steps == self.mechanism.steps:
             raise RuntimeError(
                 f"mechanism has {self.steps} steps, and all of them are over: describe more epochs"
             )
-        total, self._total = self._total, None
+        total, self._begun = self.gradients.take(), False
         if self._correlated is not None:
             self._correlated.add(self.steps, total)
         else:  # Exact: for an integer x, round(x + Z) = x + round(Z) [TR-2].
-            total += rounded_gaussian(self._variance, len(total), out=total.new_empty(len(total)))
+            total += rounded_gaussian(
+                self.plan.variance, len(total), out=total.new_empty(len(total))
+            )
         self.steps += 1
         start = 0
         for parameter in self.gradients.parameters.values():

@@ -27,7 +27,7 @@ from neyman.accounting.integrations.opacus import (
     scheduled,
 )
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
-from neyman.analysis.training.device_clipping import ClippedPart, add_clipped, flat_rows
+from neyman.analysis.training.row_sums import Written, add_rows, flat_rows
 from neyman.noise.bits import SecureBits
 from neyman.noise.integer_noise import rounded_gaussian
 from neyman.noise.row_draws import coins
@@ -177,7 +177,7 @@ class ExactDraws(OpacusDraws):
         weights[:count] = 1.0  # the rest fills the batch up
         for group, units in () if self._refusal else self._groups():
             scale = self._grid / self._norms[0]
-            add_clipped([parts[i] for i in group], weights, scale, units)
+            add_rows([parts[i] for i in group], (), weights, scale, units)
         for parameter, part in zip(parameters, parts, strict=True):
             total, before = part.total.to(torch.int64).view_as(parameter), parameter.summed_grad
             parameter.summed_grad = total if before is None else before + total
@@ -245,7 +245,7 @@ class _Requests(Iterator[list[int]]):
         return next(self._batches)
 
 
-def _part(gradients: torch.Tensor) -> ClippedPart:
+def _part(gradients: torch.Tensor) -> Written:
     """Return gradients as flat rows in float32 or float64, with a total of zeros."""
     rows = flat_rows(gradients.detach())
-    return ClippedPart(rows, rows.new_zeros(rows.shape[1], dtype=torch.float64))
+    return Written(rows, rows.new_zeros(rows.shape[1], dtype=torch.float64))

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from neyman.accounting.charges import charge
 from neyman.accounting.semantics import digits, sentences
 from neyman.analysis.training.checkpoint import CheckpointError
-from neyman.analysis.training.terms import RunTerms, key_of, noise_variance, price
+from neyman.analysis.training.terms import RunTerms, price
+from neyman.analysis.training.training_plan import TrainingPlan, hash_of
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.ledger.throwaway import NOTICE
-from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
+from neyman.numerics import check
 from neyman.publishing.release import receipt_format
 from neyman.publishing.release.charged_call import call_guarantee
 from neyman.publishing.release.field_comparison import Differs, intervals
@@ -37,13 +38,16 @@ CONDITIONS = (
     "other row, no count of rows, no earlier call.",
     "The gradient raises an error for no row, and stores nothing.",
     "The first parameters, the terms, and the code are chosen without the data, or are paid for.",
-    "Each person has at most one row.",
     "No one restores an older copy of the ledger, which counts the steps that have begun.",
     "No one sees the batches, the exact sums, or the times of the steps.",
 )
 CORRELATED = (
     "- The strategy of the mechanism correlates the noise of the steps: each step's noise cancels "
     "a part of the noise before it."
+)
+ALONE = (
+    "This counts one run. Other runs on these rows add to it and are not counted here: give all of "
+    "them one ledger=."
 )
 PLACES = (
     "A record that is replaced by another keeps its place: the order of the rows does not depend "
@@ -71,7 +75,7 @@ class Setting:
     path: str = PARAMETERS
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trained:
     """Represent a trained model with the receipt of its guarantee.
 
@@ -109,6 +113,15 @@ class Trained:
     folder: Path
     state: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
 
+    def __repr__(self) -> str:
+        ledger = receipt_format.TrainingReceipt.read(self.receipt).ledger
+        paid = (
+            f"charged {digits.number(Fraction(ledger.charged))} in {ledger.currency}, delta "
+            f"{digits.number(Fraction(ledger.charged_delta))}"
+        )
+        notes = [NOTICE] if ledger.throwaway else [ledger.note] if ledger.note else []
+        return "\n".join([f"<Trained {self.folder.name!r}: {paid}>", *notes])
+
     @classmethod
     def load(cls, folder: str | Path) -> Trained:
         """Load a finished run.
@@ -140,11 +153,12 @@ class Trained:
     @property
     def mechanism(self) -> DPSGD:
         """Return the mechanism that the receipt states."""
-        mechanism = Mechanism.from_dict(self.receipt["terms"]["mechanism"])
-        if not isinstance(mechanism, DPSGD):
-            # Guards against a receipt of another mechanism.
-            raise CheckpointError("the receipt's mechanism is not a training run")
-        return mechanism
+        return self.plan.mechanism
+
+    @property
+    def plan(self) -> TrainingPlan:
+        """Return the plan that the receipt states."""
+        return TrainingPlan.from_dict(self.receipt["terms"]["plan"])
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve from the receipt's mechanism."""
@@ -157,7 +171,8 @@ class Trained:
         show that the run took place.
         """
         receipt = receipt_format.TrainingReceipt.read(self.receipt)
-        mechanism, terms, ledger = self.mechanism, receipt.terms, receipt.ledger
+        plan, terms, ledger = self.plan, receipt.terms, receipt.ledger
+        mechanism = plan.mechanism
         wrong: list[str] = []
         try:
             # Another version may enclose the same numbers in other intervals.
@@ -165,9 +180,8 @@ class Trained:
             list(intervals("guarantee", own, self.receipt["guarantee"]))
         except Differs as error:
             wrong.append(f"guarantee: {error}")
-        variance = noise_variance(mechanism, terms["grid"])
-        if Fraction(terms["noise"]["sigma_squared"]) != variance:
-            wrong.append(f"noise: its variance is not {variance}")
+        if Fraction(terms["noise"]["sigma_squared"]) != plan.variance:
+            wrong.append(f"noise: its variance is not {plan.variance}")
         if terms["divisor"] != mechanism.batch:
             wrong.append("divisor: it is not the declared batch size")
         delta = Fraction(ledger.charged_delta)
@@ -177,7 +191,11 @@ class Trained:
             owed = charge(mechanism, ledger.currency)
         if Fraction(ledger.charged) < owed[0] or delta < owed[1]:
             wrong.append(f"ledger: the charge is below {owed[0]}")
-        if key_of(terms) != receipt.key:
+        if receipt.unit.rows not in plan.rows:
+            wrong.append(f"unit: its rows are not {plan.mechanism.most_records}")
+        if ledger.note:
+            wrong.append(f"ledger: {ledger.note}")
+        if hash_of(terms) != receipt.key:
             wrong.append("key: it is not the hash of the terms")
         if receipt.steps.run + receipt.steps.lost != mechanism.steps:
             wrong.append("steps: run and lost steps do not add up to the mechanism's steps")
@@ -192,7 +210,7 @@ def joined(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> NDArray[A
 def draft(
     terms: RunTerms,
     lost: int,
-    protects: str,
+    unit: receipt_format.ReceiptUnit,
     ledger: receipt_format.LedgerPart,
     content: bytes,
     setting: Setting,
@@ -201,24 +219,27 @@ def draft(
 
     Args:
         lost: number of steps that were charged and have no result.
-        protects: the privacy unit, such as "person".
     """
     last = 9 if setting.path == NETWORK else 4
     where = {"environments": setting.environments} if setting.environments else {}
-    places = (PLACES,) if terms.mechanism.sampling == "cyclic" else ()
+    if terms.plan.mechanism.user_sampling == "users":
+        persons = "Each row is one item with all data of one person."
+    else:
+        persons = f"Each person has at most {'one row' if unit.rows == 1 else f'{unit.rows} rows'}."
+    places = (PLACES,) if terms.plan.mechanism.sampling == "cyclic" else ()
     proof = f"TR-1 to TR-{last} of docs/certificates/training.md"
-    if terms.mechanism.strategy is not None:
+    if terms.plan.mechanism.strategy is not None:
         proof += ", MM-1 to MM-10 of docs/certificates/matrix-mechanism.md"
     return receipt_format.TrainingReceipt(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
         key=terms.key,
-        unit=receipt_format.ReceiptUnit(protects=protects, rows=1),
-        neighboring=terms.mechanism.neighboring,
-        guarantee=call_guarantee(terms.mechanism),
+        unit=unit,
+        neighboring=terms.plan.mechanism.neighboring,
+        guarantee=call_guarantee(terms.plan.mechanism),
         proof=proof,
-        conditions=(*CONDITIONS, *places, *setting.conditions),
-        steps=receipt_format.StepsPart(run=terms.mechanism.steps - lost, lost=lost),
+        conditions=(*CONDITIONS, persons, *places, *setting.conditions),
+        steps=receipt_format.StepsPart(run=terms.plan.mechanism.steps - lost, lost=lost),
         ledger=ledger,
         parameters=receipt_format.ParametersPart(
             path=setting.path, sha256=hashlib.sha256(content).hexdigest(), shape=terms.shape
@@ -232,7 +253,8 @@ def draft(
 def report(receipt: receipt_format.TrainingReceipt) -> str:
     """Return the report of a run as Markdown, from its receipt."""
     terms, guarantee = receipt.terms, receipt.guarantee
-    mechanism = terms["mechanism"]
+    plan = TrainingPlan.from_dict(terms["plan"])
+    mechanism = plan.mechanism
     power = next(point for point in guarantee.power if point.level == 0.05)
     if receipt.neighboring == "add-remove":
         sentence = sentences.training(Fraction(1, 20), power.upper)
@@ -243,16 +265,16 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             f"training record 5% of the time can correctly confirm a true claim at most {most} of "
             "the time. Guessing would confirm it 5% of the time."
         )
-    steps, ledger = receipt.steps, receipt.ledger
+    steps, ledger, sigma = receipt.steps, receipt.ledger, check.exact("sigma", mechanism.sigma)
     were = "was" if steps.lost == 1 else "were"
     many = digits.many(steps.lost, "step")
     lost = f"- {many} more {were} charged, without a result: a process stopped."
-    clip = Fraction(terms["clip"])  # with groups, the root of the sum of the squared clips
-    norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
+    norm = str(plan.norm) if plan.norm.denominator < 1 << 20 else digits.number(plan.norm)
     lines = [
         f"# Training run {terms['name']}",
         "",
         *([f"**{NOTICE}**", ""] if ledger.throwaway else []),
+        *([f"**{ledger.note}**", ""] if ledger.note else []),
         f"Dataset {terms['dataset']}. Each record is about one {receipt.unit.protects}. "
         f"Neighboring datasets: {receipt['neighboring']}.",
         "",
@@ -276,13 +298,13 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
         "",
         "## What ran",
         "",
-        f"- {steps.run} steps with {mechanism['sampling']} batches of {mechanism['batch']} "
-        f"records in expectation, of {mechanism['n']} declared records.",
+        f"- {steps.run} steps with {mechanism.sampling} batches of {mechanism.batch} "
+        f"records in expectation, of {mechanism.n} declared records.",
         *([lost] if steps.lost else []),
-        f"- Gradients were clipped to norm {norm} and rounded to 1/{terms['grid']} of it.",
-        "- Rounded Gaussian noise with sigma "
-        f"{mechanism['sigma']} times the largest change of a sum, drawn exactly.",
-        *([CORRELATED] if "strategy" in mechanism else []),
+        f"- Gradients were clipped to norm {norm} and rounded to 1/{plan.grid} of it.",
+        f"- Rounded Gaussian noise with sigma {digits.plain(sigma)} times the largest change of a "
+        "sum, drawn exactly.",
+        *([CORRELATED] if mechanism.strategy is not None else []),
         f"- Sums were divided by {terms['divisor']}, the declared batch size.",
         f"- Ledger entry {ledger.entry}: {digits.number(Fraction(ledger.charged))} in "
         f"{ledger.currency}, delta {ledger.charged_delta}.",

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,15 +20,23 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.accounting.semantics import digits
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, other_terms
-from neyman.analysis.training.result import REPORT, Setting, Trained, draft, report
-from neyman.analysis.training.terms import ROWS_OF_USERS, RunTerms, price, warn_caller
+from neyman.analysis.training.result import ALONE, REPORT, Setting, Trained, draft, report
+from neyman.analysis.training.terms import RunTerms, price, warn_caller
+from neyman.analysis.training.training_plan import check_delta
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, ChargedError, Entry, LedgerError
+from neyman.ledger.units import DELTA, MOST_CAP
 from neyman.notebook import progress_line
 from neyman.numerics import check
 from neyman.publishing.release.charged_call import ChargedCall, Payer, opened
-from neyman.publishing.release.receipt_format import RECEIPT, LedgerPart, TrainingReceipt
+from neyman.publishing.release.receipt_format import (
+    RECEIPT,
+    LedgerPart,
+    ReceiptUnit,
+    TrainingReceipt,
+)
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
 from neyman.storage.durable import make_folder, replace_file
@@ -37,6 +45,7 @@ from neyman.storage.locks import lock
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
+OWN_LEDGER = ".ledger.db"
 LOCK_WAIT_SECONDS = 60.0  # seconds to wait for another run of the same terms
 
 
@@ -74,16 +83,21 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """Hold arguments of training without private data: the account to charge, and the output."""
+    """Hold arguments of training without private data: the output, and the account to charge.
 
-    ledger: Ledger | str | Path
-    dataset: str
+    Args:
+        ledger: the ledger that pays. With None, a file beside ``out`` holds this run alone.
+        delta: the delta of a charge in "pure".
+        calibrated: True if the plan reaches an epsilon at ``delta``, whatever the currency.
+    """
+
     out: str | Path
-    delta: float | Fraction | str
-    save_every: int
-    account: str | None
-    charge_again: bool
-    sign: str | Path | None
+    ledger: Ledger | str | Path | None = None
+    delta: float | Fraction | str = 0
+    account: str | None = None
+    charge_again: bool = False
+    sign: str | Path | None = None
+    calibrated: bool = False
 
 
 def run(job: Job, rows: int, request: Request) -> Trained:
@@ -93,12 +107,16 @@ def run(job: Job, rows: int, request: Request) -> Trained:
     """
     terms = job.terms
     many = check.integer("rows", rows)
-    terms.mechanism.batches(many)  # refuses another number of rows if it is public
-    every = check.integer("save_every", request.save_every, 1)
+    mechanism = terms.plan.mechanism
+    mechanism.batches(many)  # refuses another number of rows if it is public
     delta = check.exact("delta", request.delta)
-    book = opened(request.ledger)
+    book = own_ledger(terms, request) if request.ledger is None else opened(request.ledger)
+    note = {"note": ALONE} if request.ledger is None else {}
     paid = book.account(terms.dataset, request.account or "")
     _check_unit(terms, paid)
+    unit = ReceiptUnit(protects=paid.protects, rows=paid.rows)
+    if request.calibrated and paid.currency != "pure":
+        delta = Fraction(0)
     if delta and paid.currency != "pure":
         raise ValueError(
             f"delta = {request.delta!r} goes with a dataset in 'pure', and {terms.dataset} is in "
@@ -114,7 +132,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
         # Errors that need no data are raised before the charge.
         unpaid = LedgerPart.of(terms.dataset, paid.currency, 0, 0, throwaway=book.throwaway)
         job.check()
-        report(draft(terms, 0, paid.protects, unpaid, b"", job.setting()))
+        report(draft(terms, 0, unit, unpaid, b"", job.setting()))
         payer = Payer.of(book, paid)
         state, entry = _reserve_run(job, payer, folder, delta, again=request.charge_again)
         with ChargedCall(
@@ -125,10 +143,10 @@ def run(job: Job, rows: int, request: Request) -> Trained:
             unchanged_errors=(ChargedError, LedgerError, CheckpointError),
             logs_errors=True,
         ) as call:
-            state = _take_steps(job, state, many, folder, every, book)
-            part = payer.ledger_part(entry)
+            state = _take_steps(job, state, many, folder, book)
+            part = payer.ledger_part(entry).model_copy(update=note)
             content = job.content()
-            receipt = draft(terms, state.lost, paid.protects, part, content, job.setting())
+            receipt = draft(terms, state.lost, unit, part, content, job.setting())
             files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
             if request.sign is not None:
                 files[SIGNATURE] = signed(files[RECEIPT], request.sign)
@@ -167,14 +185,9 @@ def _failure_message(failure: str, entry: Entry, folder: Path) -> str:
     )
 
 
-def _take_steps(job: Job, state: State, rows: int, folder: Path, every: int, book: Ledger) -> State:
-    """Take the steps of a charged run.
-
-    Args:
-        rows: the actual number of rows.
-        every: number of steps between checkpoints.
-    """
-    mechanism = job.terms.mechanism
+def _take_steps(job: Job, state: State, rows: int, folder: Path, book: Ledger) -> State:
+    """Take the steps of a charged run. ``rows``: the actual number of rows."""
+    mechanism, every = job.terms.plan.mechanism, job.terms.plan.save_every
     steps, together = mechanism.steps, mechanism.pass_steps
     first = min(-(-state.begun // together) * together, steps)
     if first > state.done:
@@ -202,20 +215,65 @@ def _take_steps(job: Job, state: State, rows: int, folder: Path, every: int, boo
     return state
 
 
+def own_ledger(terms: RunTerms, request: Request) -> Ledger:
+    """Return the ledger of a run without ``ledger=``: a file beside ``out``.
+
+    Warn with the sum of what the files beside it, of other runs, have charged.
+
+    Raises:
+        ValueError: no delta is given, or it is 1 / n or more.
+    """
+    mechanism, out = terms.plan.mechanism, Path(request.out).absolute()
+    delta = check_delta(request.delta, mechanism.n)
+    own = out.with_name(f"{out.name}{OWN_LEDGER}")
+    zero = Fraction(0)
+    spent: list[tuple[Fraction, Fraction]] = []
+    for path in out.parent.glob(f"*{OWN_LEDGER}"):
+        with suppress(LedgerError), Ledger(path) as book:
+            entries = [x for account in book.datasets() for x in book.entries(account.dataset)]
+            paid = [x for x in entries if x.state != "void" and x.key != terms.key]
+            spent.append((sum((x.charge for x in paid), zero), sum((x.delta for x in paid), zero)))
+    spent = [charge for charge in spent if charge[0]]
+    if spent:
+        spent.append(price(mechanism, "pure", delta))
+        epsilon, total = map(sum, zip(*spent, strict=True))
+        warn_caller(
+            f"runs beside out = {str(request.out)!r} have ledgers of their own. With this run, "
+            f"they reveal epsilon {digits.number(epsilon)} at delta {digits.number(total)} about a "
+            "row that all of them used, and no cap limits the sum. Give all of them one ledger=. "
+            "ny.select_best charges a search less than all its runs"
+        )
+    book = Ledger(own)
+    if not book.exists():
+        book.create(
+            terms.dataset,
+            protects="row",
+            neighboring=mechanism.neighboring,
+            currency="pure",
+            cap=MOST_CAP,
+            delta_cap=1 - Fraction(1, DELTA),
+        )
+    return book
+
+
 def _check_unit(terms: RunTerms, paid: Account) -> None:
     """Refuse a dataset with another neighboring relation, or several rows per privacy unit."""
-    relation = terms.mechanism.neighboring
+    sampling, relation = terms.plan.mechanism.sampling, terms.plan.mechanism.neighboring
     if paid.neighboring != relation:
         raise ValueError(
-            f"mechanism.sampling = {terms.mechanism.sampling!r} is described under {relation!r}, "
+            f"mechanism.sampling = {sampling!r} is described under {relation!r}, "
             f"and {paid.dataset} is registered under {paid.neighboring!r}. The sigma of one "
             "relation is not the sigma of the other: its unit is clip under add-remove, and 2 clip "
             "under replace-one. Choose a sampling of the dataset's relation, and calibrate again"
         )
-    if paid.rows != 1:
+    if paid.rows not in terms.plan.rows:
         raise ValueError(
-            f"{paid.dataset} has up to {paid.rows} rows per {paid.protects}; clipping row by row "
-            f"protects one row. {ROWS_OF_USERS}"
+            f"{paid.dataset} has up to {paid.rows} rows per {paid.protects}, and mechanism has "
+            f"records_per_user={terms.plan.mechanism.most_records} with user_sampling="
+            f"{terms.plan.mechanism.user_sampling!r}. Draw and clip single rows with "
+            f"records_per_user={paid.rows}, or give each {paid.protects} one item with all of "
+            "their rows, a loss that adds up over it, and user_sampling='users', where n and batch "
+            "count users"
         )
 
 
@@ -251,9 +309,9 @@ def _reserve_run(
             "folder"
         )
     entry = payer.reserve(
-        *price(terms.mechanism, payer.currency, delta),
+        *price(terms.plan.mechanism, payer.currency, delta),
         key=terms.key,
-        mechanisms=[{"mechanism": terms.mechanism.to_dict(), "count": 1}],
+        mechanisms=[{"mechanism": terms.plan.mechanism.to_dict(), "count": 1}],
         plan=terms.to_json(),
         again=again,
     )

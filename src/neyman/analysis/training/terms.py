@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,40 +17,40 @@ from numpy.typing import NDArray
 
 from neyman.accounting.charges import charge
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
+from neyman.analysis.training.training_plan import TrainingPlan, hash_of, json_of
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.mechanisms.matrix_mechanism.noise_stream import CorrelatedNoise
-from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT
-from neyman.noise.bits import SecureBits
-from neyman.noise.rejection import LIMITS as REJECTION_LIMITS
 from neyman.numerics import check
-from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
-
-MAX_STEPS = 10**7
-ROWS_OF_USERS = (
-    "To protect all records of a person, give each person one row with all of them, as a dimension "
-    "more, and a loss that adds up over it. Register the dataset with rows=1, and describe persons "
-    "with user_sampling='users'"
-)
 
 
 @dataclass(frozen=True)
 class RunTerms(ABC):
-    """Hold the public terms of every run: its name, accounting, clipping, and dataset.
+    """Hold the public terms of every run: its name, its dataset, and its plan.
 
     Args:
         name: the name of the run. Another model or gradient needs another name.
-        clip: the largest l2 norm of a record's gradient, exact.
-        grid: number of units in ``clip``.
-        piece: number of rows in one call of the gradient.
     """
 
     name: str
     dataset: str
-    mechanism: DPSGD
-    clip: Fraction
-    grid: int
-    piece: int
+    plan: TrainingPlan
+
+    def __post_init__(self) -> None:
+        if not self.name or not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"name = {self.name!r} must be text that names the model and its gradient"
+            )
+        size = math.prod(self.shape)
+        if not 0 < size <= CLIPPING_LIMITS.parameters:
+            raise ValueError(
+                f"{size} parameters train; a run must have 1 to {CLIPPING_LIMITS.parameters}"
+            )
+        if self.plan.grid < (least := 16 * max(1, math.isqrt(size))):
+            raise ValueError(
+                f"grid = {self.plan.grid} must be between {least} and "
+                f"{CLIPPING_LIMITS.clip_units}: with {size} parameters a coarser grid loses the "
+                "gradient to rounding"
+            )
 
     @property
     @abstractmethod
@@ -61,81 +60,26 @@ class RunTerms(ABC):
     @property
     def unit(self) -> float:
         """Return the size of one grid unit, clip / grid, rounded. Privacy does not depend on it."""
-        return float(self.clip) / self.grid
-
-    @property
-    def sigma_squared(self) -> Fraction:
-        """Return the variance of the noise before rounding, in squared grid units, exact."""
-        return noise_variance(self.mechanism, self.grid)
+        return float(self.plan.norm) / self.plan.grid
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON types."""
         return {
             "name": self.name,
             "dataset": self.dataset,
-            "mechanism": self.mechanism.to_dict(),
-            "clip": str(self.clip),
-            "grid": self.grid,
-            "noise": {"law": "rounded-gaussian", "sigma_squared": str(self.sigma_squared)},
-            "divisor": self.mechanism.batch,
-            "piece": self.piece,
+            "plan": self.plan.to_dict(),
+            "noise": {"law": "rounded-gaussian", "sigma_squared": str(self.plan.variance)},
+            "divisor": self.plan.mechanism.batch,
         }
 
     def to_json(self) -> str:
         """Return the terms as text. Equal terms give equal text."""
-        return _json(self.to_dict())
+        return json_of(self.to_dict())
 
     @property
     def key(self) -> str:
         """Return the hash of the terms, which identifies the run in the ledger."""
-        return key_of(self.to_dict())
-
-
-def common_terms(
-    name: str,
-    dataset: str,
-    mechanism: object,
-    clip: object,
-    grid: object,
-    piece: object,
-    *,
-    size: int,
-) -> tuple[str, str, DPSGD, Fraction, int, int]:
-    """Return the fields of `RunTerms`. Refuse terms that no run can have.
-
-    Args:
-        size: the number of parameters.
-    """
-    if not isinstance(mechanism, DPSGD):
-        raise TypeError(
-            f"mechanism = {mechanism!r} must be a ny.DPSGD: it draws the batches, so that what "
-            "is accounted is what the loop does"
-        )
-    if mechanism.most_records > 1 and mechanism.user_sampling == "examples":
-        raise ValueError(
-            f"mechanism = {mechanism!r}: a run cannot check how many rows a person has, and "
-            f"its receipt says one. {ROWS_OF_USERS}"
-        )
-    if mechanism.steps > MAX_STEPS:
-        raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MAX_STEPS:g} run")
-    if not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"name = {name!r} must be text that names the model and its gradient")
-    exact = check.exact("clip", clip)
-    if exact <= 0:
-        raise ValueError(f"clip = {clip!r} must be above 0")
-    units = check.integer("grid", grid, 1)
-    least = 16 * max(1, int(size**0.5))
-    if not least <= units <= CLIPPING_LIMITS.clip_units:
-        raise ValueError(
-            f"grid = {units} must be between {least} and {CLIPPING_LIMITS.clip_units}: with {size} "
-            "parameters a coarser grid loses the gradient to rounding"
-        )
-    if noise_variance(mechanism, units) > REJECTION_LIMITS.sigma_squared:
-        raise ValueError(
-            f"grid = {units} with {mechanism!r}: sigma_squared of the noise is above (2^53 - 1)^2 "
-            "units; take a coarser grid"
-        )
-    return name, dataset, mechanism, exact, units, check.integer("piece", piece, 1)
+        return hash_of(self.to_dict())
 
 
 @dataclass(frozen=True)
@@ -145,34 +89,29 @@ class Terms(RunTerms):
     Args:
         step_size: one number per step, or one number for all steps.
         start: the first parameters.
+        piece: number of rows in one call of the gradient.
     """
 
     step_size: float | tuple[float, ...]
     start: NDArray[np.float64]
+    piece: int
 
     @classmethod
     def of(
         cls,
         name: str,
         dataset: str,
-        mechanism: object,
-        clip: object,
-        grid: object,
+        plan: TrainingPlan,
         step_size: float | Sequence[float],
         start: object,
-        piece: object,
+        piece: int = 1,
     ) -> Terms:
-        """Return the terms. Check each argument of `ny.train`."""
+        """Return the terms. Check the arguments of `ny.train`."""
         parameters = np.array(start, np.float64)
-        common = common_terms(name, dataset, mechanism, clip, grid, piece, size=parameters.size)
-        if not 0 < parameters.size <= CLIPPING_LIMITS.parameters:
-            raise ValueError(
-                f"start has {parameters.size} numbers; it must have 1 to "
-                f"{CLIPPING_LIMITS.parameters}"
-            )
         if not np.isfinite(parameters).all():
             raise ValueError("start must be finite in every entry")
-        return cls(*common, _step_sizes(step_size, common[2].steps), parameters)
+        steps = plan.mechanism.steps
+        return cls(name, dataset, plan, _step_sizes(step_size, steps), parameters, piece)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -189,44 +128,10 @@ class Terms(RunTerms):
         return {
             **super().to_dict(),
             "schema": "neyman-training/1",
+            "piece": self.piece,
             "step_size": self.step_size,
             "start": {"shape": self.start.shape, "sha256": hashlib.sha256(content).hexdigest()},
         }
-
-
-def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
-    """Return the variance of a run's noise, in squared grid units, exactly.
-
-    It is (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one. With a strategy,
-    whose rows are scaled to integers, it is 65536^2 times larger.
-
-    Args:
-        mechanism: the mechanism of the run. Its sigma is relative to the largest change of a sum.
-        grid: number of units in the clipping norm.
-    """
-    sigma = check.exact("sigma", mechanism.sigma)
-    scale = 1 if mechanism.strategy is None else STRATEGY_UNIT
-    return (MOVES[mechanism.neighboring] * sigma * grid * scale) ** 2
-
-
-def correlated_noise(mechanism: DPSGD, grid: int, size: int) -> CorrelatedNoise | None:
-    """Return the noise that a mechanism's strategy correlates, or None without a strategy.
-
-    Args:
-        size: the number of parameters.
-    """
-    if mechanism.strategy is None:
-        return None
-    return mechanism.strategy.noise(noise_variance(mechanism, grid), size, SecureBits())
-
-
-def key_of(terms: Mapping[str, Any]) -> str:
-    """Return the hash of terms in JSON types, which identifies the run in the ledger."""
-    return hashlib.sha256(_json(terms).encode()).hexdigest()
-
-
-def _json(terms: Mapping[str, Any]) -> str:
-    return json.dumps(terms, sort_keys=True)
 
 
 def warn_caller(message: str) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,24 +21,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS, Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
-from neyman.analysis.training.module_gradients import (
-    ModuleGradients,
-    fixed_kernels,
-    fresh_randomness,
-)
-from neyman.analysis.training.noisy_gradient import Clip, Groups, NoisyGradient
+from neyman.analysis.training.module_gradients import fixed_kernels, fresh_randomness
+from neyman.analysis.training.noisy_gradient import NoisyGradient
 from neyman.analysis.training.result import NETWORK, Setting, Trained, joined
 from neyman.analysis.training.steps import Request, run, without_content
-from neyman.analysis.training.terms import RunTerms, common_terms
+from neyman.analysis.training.terms import RunTerms
 from neyman.ledger.records import ChargedError
-from neyman.numerics import check
 
 SCHEMA = "neyman-network-checkpoint/1"
+TOGETHER = (
+    "The gradient of an example in a microbatch of {rows} examples of one fixed shape does not "
+    "depend on the values or the order of the other examples."
+)
 RESTORED = (
     "After each sum of gradients, the parameters that train had their values of before. At each "
     "checkpoint, all other parameters and the buffers had their values of before the run. The "
@@ -49,6 +54,11 @@ RANDOMNESS = (
     "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
     "from torch's generator, which has a new secret seed in each step. That its numbers are as "
     "good as random ones is assumed."
+)
+PUBLIC_ROWS = (
+    "The number of rows, {n}, is public, and the rate of the batches follows from it. Neighboring "
+    "datasets have the same number of rows, and differ in one row. In one of them, the gradient of "
+    "this row is 0."
 )
 
 
@@ -86,7 +96,8 @@ class RowSource:
     """Read the rows of a dataset as tensors on the model's device.
 
     Args:
-        data: a tuple of tensors, a ``TensorDataset``, or a map-style dataset of tuples.
+        data: a tuple or a dict of tensors, a ``TensorDataset``, a map-style dataset of tuples or
+            dicts, or a ``DataLoader`` of one, of which only the dataset and ``collate_fn`` count.
         example: a made-up row of a map-style dataset, with the shapes and types of its rows.
 
     Raises:
@@ -94,39 +105,61 @@ class RowSource:
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
-        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not (
+        self._collate: Callable[[list[Any]], Any] | None = None
+        if isinstance(data, DataLoader):
+            _check_loader(data)
+            loader: Any = data
+            data = loader.dataset
+            if loader.collate_fn is not default_collate:
+                self._collate = loader.collate_fn
+        if isinstance(data, (IterableDataset, Tensor)) or not (
             hasattr(data, "__getitem__") and hasattr(data, "__len__")
         ):
-            others = (
-                "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__ and "
-                "__len__"
-            )
-            advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
             raise TypeError(
-                f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
-                "that are accounted, by the numbers of their rows"
+                f"data is a {type(data).__name__}; give a tuple of tensors (x, y), a dict of "
+                "tensors, a TensorDataset, or a dataset with __getitem__ and __len__. The "
+                "mechanism draws the batches that are accounted, by the numbers of their rows"
             )
         self._data: Any = data
         self.device = device
         self._tensors: tuple[Tensor, ...] | None = None
         given = self._data.tensors if type(data) is TensorDataset else data
-        if isinstance(given, (tuple, list)):
-            if not given or not all(isinstance(x, Tensor) and x.dim() for x in given):
+        self.names: tuple[str, ...] = ()
+        if isinstance(given, (tuple, list, dict)):
+            values: list[Any] = [*given.values()] if isinstance(given, dict) else [*given]
+            if not values or not all(isinstance(x, Tensor) and x.dim() for x in values):
                 raise TypeError(
-                    "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
-                    "torch.from_numpy makes a tensor of an array"
+                    "data must be a tuple or a dict of tensors whose dimension 0 is the row, such "
+                    "as (x, y); torch.from_numpy makes a tensor of an array"
                 )
-            self.first = self._tensors = tuple(x.detach() for x in given)
-        elif not isinstance(example, (tuple, list)):
+            self.names = tuple(given) if isinstance(given, dict) else ()
+            self.first = self._tensors = tuple(x.detach() for x in values)
+        elif not isinstance(example, (tuple, list, dict)):
             raise TypeError(
                 f"example is a {type(example).__name__}. The rows of a dataset cannot be read "
                 "before the charge: give a made-up row of the same shapes and types, such as "
-                "example=(torch.zeros(1, 28, 28), 0)"
+                "example=(torch.zeros(1, 28, 28), 0), or a dict of the names that the model takes"
             )
         else:
-            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in example)
+            self.names = tuple(example) if isinstance(example, dict) else ()
+            values = [*example.values()] if isinstance(example, dict) else [*example]
+            self.first = tuple(torch.as_tensor(x, device=device)[None] for x in values)
             self._check_first()
         self.count = len(self)
+
+    def _read(self, row: int) -> Any:
+        """Return a row, as the collate function makes it of this row alone."""
+        item = self._data[row]
+        if self._collate is None:
+            return item
+        batch = self._collate([item])
+        if hasattr(batch, "items"):
+            return {name: value[0] for name, value in batch.items()}
+        return [value[0] for value in batch]
+
+    def _values(self, item: Any) -> list[Any]:
+        """Return the values of a row in the order of the example."""
+        return [item[name] for name in self.names] if self.names else [*item]
 
     def _check_first(self) -> None:
         """Refuse a dataset whose rows have another form than the example, by its first row.
@@ -135,15 +168,18 @@ class RowSource:
         """
         try:
             with fresh_randomness(self.device):
-                values = self._data[0]
+                item = self._read(0)
         except Exception:
             return
-        if not isinstance(values, (tuple, list)) or len(values) != len(self.first):
+        kind, missing = type(item).__name__, [name for name in self.names if name not in item]
+        if missing or not (self.names or isinstance(item, (tuple, list))):
             raise TypeError(
-                f"data gives a row as a {type(values).__name__}, and example is a tuple of "
-                f"{len(self.first)}. Give a dataset whose rows are tuples of the inputs and the "
-                "target, such as (row['pixels'], row['label']) of a dict"
+                f"data gives a row as a {kind}{f' without {missing[0]!r}' if missing else ''}, and "
+                f"example has {[*self.names] or 'no names'}. Rows that are tuples need an example "
+                "that is a tuple, and rows that are dicts one that is a dict of what the model "
+                "takes; collate_fn= of a DataLoader makes one of the other"
             )
+        values = self._values(item)
         forms, known = [*map(_form, values)], [tuple(x.shape[1:]) for x in self.first]
         if forms != known:
             raise ValueError(
@@ -167,7 +203,7 @@ class RowSource:
         )
 
     def _item(self, row: int) -> list[Tensor]:
-        values = self._data[row]
+        values = self._values(self._read(row))
         item = [
             torch.as_tensor(value, dtype=x.dtype, device=self.device)
             for value, x in zip(values, self.first, strict=True)
@@ -175,6 +211,25 @@ class RowSource:
         if [value.shape for value in item] != [x.shape[1:] for x in self.first]:
             raise ValueError("a row has another shape than the example")
         return item
+
+
+def length_of(data: object) -> int:
+    """Return the number of rows, without reading one."""
+    given: Any = data
+    if isinstance(data, DataLoader):
+        given = given.dataset
+    first = given[0] if isinstance(data, (tuple, list)) else given
+    return len(next(iter(given.values())) if isinstance(data, dict) else first)
+
+
+def _check_loader(loader: Any) -> None:
+    """Refuse a loader whose sampler or workers would not be used."""
+    if type(loader.sampler) not in (SequentialSampler, RandomSampler) or loader.num_workers:
+        raise ValueError(
+            f"data is a DataLoader with {type(loader.sampler).__name__} and "
+            f"{loader.num_workers} workers; the mechanism draws the batches that are accounted, "
+            "and rows are read in this process: give a loader without them, or its dataset"
+        )
 
 
 def _form(value: object) -> object:
@@ -196,13 +251,14 @@ class NetworkRun:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         rows: RowSource,
-        here: dict[str, Any],
+        setting: Setting,
+        callback: Callable[[int, Module], object] | None,
     ) -> None:
         self.terms = terms
         self.model, self._gradient = model, gradient
         self._optimizer, self._scheduler = optimizer, scheduler
-        self._rows = rows
-        self._environments = (here,)
+        self._rows, self._callback = rows, callback
+        self._setting = setting
         # A row may not decide what is published: the tensors and their names are those of now.
         self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         names = {id(x): name for name, x in self._tensors.items()}
@@ -224,7 +280,7 @@ class NetworkRun:
                 self._move()
                 self._unpack(self._pack_state())
                 if schedule := self._scheduler:
-                    steps = self.terms.mechanism.steps
+                    steps = self.terms.plan.mechanism.steps
                     for _ in range(getattr(schedule, "last_epoch", steps), steps):
                         schedule.step()
                 joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
@@ -251,15 +307,24 @@ class NetworkRun:
                     f"or another optimizer ({error}); give the model that began it"
                 ) from error
             self._fixed = self._copy_fixed()
-            here = self._environments[-1]
-            self._environments = (*(place for place in earlier if place != here), here)
+            here = self._setting.environments[-1]
+            if self.terms.plan.microbatch is None:
+                here = here | {"microbatch": earlier[-1]["microbatch"]}
+                self._gradient.gradients.microbatch = here["microbatch"]
+            others = [place for place in earlier if place != here]
+            self._setting = replace(self._setting, environments=(*others, here))
         return state
 
     def save(self, folder: Path, state: State) -> None:
-        """Write a checkpoint, durably. Restore what no step moves, if the model wrote to it."""
+        """Write a checkpoint, durably."""
+        self._restore_fixed()
+        environments = self._setting.environments
+        write(folder, state, SCHEMA, self._pack_state(), environments=environments)
+
+    def _restore_fixed(self) -> None:
+        """Restore what no step moves, if the model wrote to it."""
         for name, x in self._fixed.items():  # the model may have given it another shape
             self._tensors[name].data = x.to(self._rows.device, copy=True)
-        write(folder, state, SCHEMA, self._pack_state(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Sum the clipped gradients, add noise, and move the parameters."""
@@ -269,10 +334,17 @@ class NetworkRun:
                 "TensorDataset. The charge stands"
             )
         rows = without_content(partial(self._take_rows, batch), "the dataset")
-        without_content(partial(self._gradient.add, *rows), "the model or the loss")
+        without_content(partial(self._add, rows), "the model or the loss")
         self._gradient.steps = step  # an earlier process may have taken the steps before it
         self._gradient.set()
         self._move()
+        if self._callback is not None:
+            self._restore_fixed()
+            self._callback(step, self.model)
+
+    def _add(self, rows: tuple[Tensor, ...]) -> None:
+        names = self._rows.names
+        self._gradient.add(*([] if names else rows), **dict(zip(names, rows, strict=False)))
 
     def _take_rows(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
         with fresh_randomness(self._rows.device):
@@ -286,9 +358,10 @@ class NetworkRun:
 
     def setting(self) -> Setting:
         """Return the parts of the receipt that are not in the terms."""
-        assumption = self._gradient.gradients.assumption
-        conditions = (*([assumption] if assumption else []), RANDOMNESS, RESTORED)
-        return Setting(conditions, self._environments, NETWORK)
+        setting = self._setting
+        sizes = sorted({place["microbatch"] for place in setting.environments} - {1})
+        together = [TOGETHER.format(rows=" or ".join(map(str, sizes)))] if sizes else []
+        return replace(setting, conditions=(*together, *setting.conditions))
 
     def content(self) -> bytes:
         """Return an .npz file: the names of the state dict before the run, with our values."""
@@ -357,51 +430,38 @@ def train_network(
     *,
     gradient: NoisyGradient,
     name: str,
-    clip: Clip | Mapping[str, Clip],
-    microbatch: int,
-    groups: Groups | str | None,
-    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
+    dataset: str,
+    optimizer: Callable[[Iterable[Tensor]], Optimizer] | Optimizer | None,
     scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None,
     example: object,
+    callback: Callable[[int, Module], object] | None,
 ) -> Trained:
     """Check a run of `ny.torch.train`, take its steps, and load the result into the model."""
     gradients = gradient.gradients
     rows = RowSource(data, example, gradients.device)
+    gradients.names = rows.names
     gradients.check(rows.first)
-    mover = _optimizer(model, gradients.parameters, optimizer)
+    mover = _optimizer(model, gradients.parameters, optimizer or Adam)
     words: dict[str, Any] = {
         "model": _text(model),
         "loss": _text(loss),
         "mode": "train" if model.training else "eval",
-        "autocast": _type_name(gradients.dtype),
-        "fast": gradient.fast,
         "optimizer": _text(mover),
     }
     schedule = _scheduler(mover, scheduler)
     if schedule is not None:
         words["scheduler"] = _text(schedule)
-    if groups is not None:
-        words["groups"] = groups if isinstance(groups, str) else {k: [*groups[k]] for k in groups}
-    if isinstance(clip, Mapping):
-        words["clips"] = {group: str(each) for group, each in clip.items()}
-        total = Fraction(gradients.clip)
-    else:
-        total = check.exact("clip", clip)
     shapes = {name: tuple(x.shape) for name, x in gradients.parameters.items()}
-    run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
-    terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)
+    terms = NetworkTerms(name, dataset, gradient.plan, shapes, words)
     for parameter in model.parameters():
         parameter.grad = None  # an earlier gradient has no noise
+    public = [PUBLIC_ROWS.format(n=gradient.mechanism.n)] if request.calibrated else []
     with fixed_kernels(gradients.device):
-        here = _environment(gradients)
-        job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
+        setting = Setting((*public, RANDOMNESS, RESTORED), (_environment(gradient),), NETWORK)
+        job = NetworkRun(terms, model, gradient, mover, schedule, rows, setting, callback)
         trained = run(job, rows.count, request)
     job.set(trained.state)  # for a run that was already finished
     return trained
-
-
-def _type_name(dtype: torch.dtype | None) -> str | None:
-    return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def _text(thing: object) -> str:
@@ -460,15 +520,17 @@ def _scheduler(
     return schedule
 
 
-def _environment(gradients: ModuleGradients) -> dict[str, Any]:
-    device = gradients.device
+def _environment(gradient: NoisyGradient) -> dict[str, Any]:
+    device, plan = gradient.gradients.device, gradient.plan
     card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    kinds = {str(x.dtype).removeprefix("torch.") for x in gradient.gradients.parameters.values()}
     return {
         "framework": f"torch {torch.__version__}",
         "device": f"{device}{card}",
-        "dtype": _type_name(next(iter(gradients.parameters.values())).dtype),
-        "autocast": _type_name(gradients.dtype),
+        "dtype": ", ".join(sorted(kinds)),
+        "microbatch": gradient.gradients.microbatch,
+        "compiled": plan.compiled,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": "tf32" in products,
         "benchmark": torch.backends.cudnn.benchmark,

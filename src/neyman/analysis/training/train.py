@@ -16,13 +16,15 @@ from neyman.analysis.training.checkpoint import State, load, other_terms, save
 from neyman.analysis.training.clipping import clipped_sum
 from neyman.analysis.training.result import TOGETHER, Setting, Trained
 from neyman.analysis.training.steps import Request, run, without_content
-from neyman.analysis.training.terms import Terms, correlated_noise
+from neyman.analysis.training.terms import Terms
+from neyman.analysis.training.training_plan import TrainingPlan
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError
 from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise.bits import SecureBits
 from neyman.noise.integer_noise import rounded_gaussian
+from neyman.numerics import check
 
 # Largest difference between a row's gradient in a call and alone, divided by its largest entry.
 MAX_NORM_DIFFERENCE = 1e-3
@@ -123,8 +125,9 @@ def train(
 
     Source: Abadi et al. 2016; [TR-1], [TR-2], [TR-3], [TR-4].
     """
-    terms = Terms.of(name, dataset, mechanism, clip, grid, step_size, start, piece)
-    request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
+    plan = TrainingPlan(mechanism, clip, grid=grid, save_every=save_every)
+    terms = Terms.of(name, dataset, plan, step_size, start, check.integer("piece", piece, 1))
+    request = Request(out, ledger, delta, account, charge_again, sign)
     return run(_Descent(terms, gradient, terms.start), rows, request)
 
 
@@ -144,10 +147,10 @@ class _Descent:
 
     def __post_init__(self) -> None:
         terms = self.terms
-        self._correlated = correlated_noise(terms.mechanism, terms.grid, self.parameters.size)
+        self._correlated = terms.plan.correlated_noise(self.parameters.size)
 
     def check(self) -> None:
-        rounded_gaussian(self.terms.sigma_squared, 1, self.bits)
+        rounded_gaussian(self.terms.plan.variance, 1, self.bits)
 
     def load(self, folder: Path) -> State | None:
         saved = load(folder)
@@ -177,18 +180,18 @@ class _Descent:
         if self._correlated is not None:
             self._correlated.add(step, total)
         else:  # Exact: for an integer x, round(x + Z) = x + round(Z) [TR-2].
-            total += rounded_gaussian(terms.sigma_squared, total.size, self.bits)
-        mean = total.astype(np.float64) * (terms.unit / terms.mechanism.batch)
+            total += rounded_gaussian(terms.plan.variance, total.size, self.bits)
+        mean = total.astype(np.float64) * (terms.unit / terms.plan.mechanism.batch)
         self.parameters = parameters - terms.at(step) * mean.reshape(parameters.shape)
 
     def _sum(self, parameters: Floats, batch: NDArray[np.int64]) -> NDArray[np.int64]:
         total = np.zeros(parameters.size, np.int64)
-        clip = float(self.terms.clip)
+        plan = self.terms.plan
         for part in pieces(batch, self.terms.piece) if batch.size else ():
             values = self._gradients(parameters, part)
             if part.size > 1:
                 self._check_alone(parameters, part, values)
-            total += clipped_sum(values, clip, self.terms.grid)
+            total += clipped_sum(values, float(plan.norm), plan.grid)
         return total
 
     def _gradients(self, parameters: Floats, rows: NDArray[np.int64]) -> Floats:

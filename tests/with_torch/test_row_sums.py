@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from neyman.analysis import careful_error, grid_rows
-from neyman.analysis.training import device_clipping, device_products
-from neyman.analysis.training.device_clipping import ClippedPart, add_clipped
-from neyman.analysis.training.device_products import Product, add_products, fine_bits
+from neyman.analysis.training import row_sums
+from neyman.analysis.training.layer_factors import factors_of
+from neyman.analysis.training.row_sums import Product, Written, add_rows, fine_bits
 
 GRID = 1 << 20
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -22,8 +22,8 @@ def total(rows, weights=None, *, clip=1.0, most=GRID, cuts=(), compiled=False):
     parts = rows.tensor_split(cuts, 1) if cuts else [rows]
     sums = [torch.zeros(part.shape[1], dtype=torch.float64) for part in parts]
     given = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
-    pairs = [ClippedPart(*pair) for pair in zip(parts, sums, strict=True)]
-    add_clipped(pairs, given, most / clip, most, compiled=compiled)
+    pairs = [Written(*pair) for pair in zip(parts, sums, strict=True)]
+    add_rows(pairs, (), given, most / clip, most, compiled=compiled)
     return torch.cat(sums).to(torch.int64)
 
 
@@ -99,9 +99,7 @@ def test_parts_blocks_and_the_cache_change_no_bit(monkeypatch):
     values = total(rows)
     assert torch.equal(total(rows, cuts=(1, 400)), values)
     for cache in (1, 100, 1500):
-        monkeypatch.setattr(
-            device_clipping, "LIMITS", replace(device_clipping.LIMITS, cpu_numbers=cache)
-        )
+        monkeypatch.setattr(row_sums, "LIMITS", replace(row_sums.LIMITS, cpu_numbers=cache))
         assert torch.equal(total(rows, cuts=(17,)), values)
 
 
@@ -133,7 +131,7 @@ def test_no_row_is_lost_where_rounding_lengthens_all_entries(most):
 
 def test_a_row_that_comes_out_too_long_counts_as_zero(monkeypatch):
     wrong = torch.ones(3, dtype=torch.float64)
-    monkeypatch.setattr(device_clipping, "row_factors", lambda rows, *_, **__: wrong)
+    monkeypatch.setattr(row_sums, "row_factors", lambda *_: wrong)
     rows = torch.tensor([[3.0, 4.0], [4.0, 4.0], [2.0**40, 0.0]])
     assert total(rows, most=5).tolist() == total(rows, most=5, cuts=(1,)).tolist() == [3, 4]
 
@@ -147,19 +145,22 @@ def test_sums_are_exact_beyond_the_precision_of_float32():
 
 
 def test_lines_of_a_table_are_added_where_their_tokens_are():
-    rows = torch.randn(4, 6) * 0.1
-    tokens = torch.tensor([[0, 2], [2, 3], [1, 0], [3, 2]])
-    table = torch.zeros(5, 3, dtype=torch.float64)
-    add_clipped([ClippedPart(rows, table, tokens)], torch.ones(4, dtype=torch.float64), GRID, GRID)
-    want = torch.zeros(5, 3, dtype=torch.int64)
-    for value, places in zip(each(rows), tokens, strict=True):
-        for line, place in zip(value.view(2, 3), places, strict=True):
-            want[place] += line
-    assert torch.equal(table.to(torch.int64), want)
+    """A gradient without a table per row has the norm of equal tokens together."""
+    lines = torch.randn(4, 3, 2)
+    tokens = torch.tensor([[0, 2, 2], [2, 2, 2], [1, 0, 4], [3, 2, 3]])
+    table, weights = torch.zeros(5, 2, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
+    factors, bits = factors_of(torch.nn.Embedding(5, 2)), fine_bits(GRID, 4)
+    add_rows((), [Product(factors, [(tokens, lines)], table, None)], weights, GRID, GRID, bits)
+    want = torch.zeros(5, 2, dtype=torch.float64)
+    for row, places in zip(lines.double(), tokens, strict=True):
+        one = torch.zeros(5, 2, dtype=torch.float64).index_add_(0, places, row)
+        want += one * (GRID / max(1.0, float(one.norm())))
+    assert (table * 0.5**bits - want).abs().max() <= 4 * GRID * 3e-4
+    assert not (table % 1).any()
 
 
 def test_kernels_for_a_compiler_give_the_same_bits(monkeypatch):
-    monkeypatch.setattr(device_clipping, "_compile", lambda kernel: kernel)
+    monkeypatch.setattr(row_sums, "_compile", lambda kernel: kernel)
     rows = torch.cat([hard_rows("float32"), torch.randn(3, 37)])
     for cuts in ((), (20,)):
         assert torch.equal(total(rows, cuts=cuts, compiled=True), total(rows))
@@ -170,10 +171,9 @@ def test_kernels_for_a_compiler_give_the_same_bits(monkeypatch):
 def test_compiled_kernels_give_the_same_bits():
     def kernels(rows, factors, short):
         return (
-            device_clipping._peak(rows),
-            device_clipping._rough_squares(rows, factors, torch.float64),
-            device_clipping._squares(rows, factors),
-            device_clipping._selection_sum(rows, factors, short),
+            row_sums._peak(rows),
+            row_sums._integer_norms(rows, factors),
+            row_sums._selection_sum(rows, factors, short),
         )
 
     rows, factors = torch.randn(5, 37), torch.rand(5, dtype=torch.float64) * GRID
@@ -210,14 +210,24 @@ def hard_products(seed=0):
     return inputs, outputs
 
 
-def product_total(inputs, outputs, weights, *, dense=None, scale=GRID, most=GRID, bits=BITS):
+FACTORS = factors_of(torch.nn.Linear(COLUMNS, LINES))
+
+
+def product_total(
+    inputs, outputs, weights, *, dense=None, bias=False, scale=GRID, most=GRID, bits=BITS
+):
     """Return the sums, in units of 2^-bits, and those of a part beside the product."""
-    sums = torch.zeros(outputs.shape[2], inputs.shape[2], dtype=torch.int64)
+    factors = factors_of(torch.nn.Linear(inputs.shape[2], outputs.shape[2]))
+    sums = torch.zeros(factors.shape, dtype=torch.float64)
+    ones = torch.zeros(len(sums), dtype=torch.float64) if bias else None
     parts = []
     if dense is not None:
-        parts = [ClippedPart(dense, torch.zeros(dense.shape[1], dtype=torch.float64))]
-    add_products(parts, [Product(inputs, outputs, sums)], weights, scale, most, bits)
-    return sums, parts[0].total.to(torch.int64) if parts else torch.zeros(0, dtype=torch.int64)
+        parts = [Written(dense, torch.zeros(dense.shape[1], dtype=torch.float64))]
+    product = Product(factors, [(inputs, outputs)], sums, ones)
+    add_rows(parts, [product], weights, scale, most, bits)
+    if ones is not None:
+        sums = torch.cat([sums, ones[:, None]], 1)
+    return sums.to(torch.int64), parts[0].total.to(torch.int64) if parts else torch.zeros(0)
 
 
 def one(number):
@@ -232,12 +242,17 @@ def test_norms_in_whole_numbers_leave_room_for_the_last_rounding(most, kind):
     bits = fine_bits(most, ROWS)
     limit = (most - (LINES * COLUMNS) ** 0.5) * 2**bits
     for number in range(ROWS):
-        for beside in (None, dense):
+        for beside, bias in ((None, False), (None, True), (dense, False)):
             sums, part = product_total(
-                inputs, outputs, one(number), dense=beside, scale=most, most=most, bits=bits
+                *(inputs, outputs, one(number)),
+                dense=beside,
+                bias=bias,
+                scale=most,
+                most=most,
+                bits=bits,
             )
             squares = sum(x * x for x in sums.flatten().tolist())
-            squares += sum((x << bits) ** 2 for x in part.tolist())
+            squares += sum((int(x) << bits) ** 2 for x in part.tolist())
             assert squares <= limit**2
             if number in (0, 1):
                 assert squares >= (0.99 * limit) ** 2
@@ -245,23 +260,21 @@ def test_norms_in_whole_numbers_leave_room_for_the_last_rounding(most, kind):
 
 def test_partial_sums_stay_below_the_precision_of_float64():
     inputs, outputs = hard_products()
-    measured = device_products._measure_norm(
-        Product(inputs, outputs, torch.zeros(LINES, COLUMNS, dtype=torch.int64)), BITS
-    )
+    product = Product(FACTORS, [(inputs, outputs)], torch.zeros(LINES, COLUMNS), None)
+    measured = row_sums._measure(product, slice(None), ROWS, BITS)
     for number in (0, 1, 2, 3, 11):
         factor = measured.most[number] * 2.0**BITS / measured.shift[number]
-        size = (
-            torch.round(outputs[number] * factor).norm() * measured.inputs[number].double().norm()
-        )
+        size = torch.round(outputs[number] * factor).norm() * measured.columns[number].norm()
         assert 0 < size * ROWS <= 2**53
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 11])
 def test_the_sum_is_that_of_the_products(number):
     inputs, outputs = hard_products()
-    want = outputs[number].T @ inputs[number]
+    ones = torch.ones(PLACES, 1, dtype=torch.float64)
+    want = outputs[number].T @ torch.cat([inputs[number], ones], 1)
     want *= GRID / max(1.0, float(want.norm()))
-    sums, _ = product_total(inputs, outputs, one(number))
+    sums, _ = product_total(inputs, outputs, one(number), bias=True)
     # 14 bits of the largest input, and the margins.
     assert (sums * 0.5**BITS - want).abs().max() <= GRID * 3e-4
 
@@ -312,5 +325,5 @@ def test_factors_at_the_ends_of_float64_leave_other_rows_alone(large, small):
 
 
 def test_too_many_rows_for_a_fine_grid_are_refused():
-    with pytest.raises(ValueError, match="too fine for fast=True"):
+    with pytest.raises(ValueError, match="too fine; take fewer rows"):
         fine_bits(1 << 24, 1 << 20)
