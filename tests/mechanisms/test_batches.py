@@ -361,8 +361,8 @@ def test_bins_without_a_strategy_are_allocation_with_less_noise():
     flat = ny.DPSGD(40, 10, 2, 4, "bins", strategy=Toeplitz(16, (65536,)))
     assert float(flat.tradeoff().epsilon(1e-5)) == pytest.approx(float(curve.epsilon(1e-5)), 1e-9)
     assert ny.Mechanism.from_json(flat.to_json()) == flat
-    made_of = flat.made_of()
-    assert ny.Mechanism.from_json(made_of.to_json()) == made_of
+    composition = flat.made_of()
+    assert ny.Mechanism.from_json(composition.to_json()) == composition
 
 
 def test_k_of_t_has_groups_of_two_sizes():

@@ -14,9 +14,9 @@ from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
+from neyman.mechanisms.matrix_mechanism.balls_in_bins import BallsInBins
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.mechanisms.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular
-from neyman.mechanisms.random_allocation import BallsInBins
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound

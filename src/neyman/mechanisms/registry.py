@@ -15,7 +15,7 @@ GROUP = "neyman.mechanisms"  # the group of entry points
 
 MODULES = {
     "Alternatives": "neyman.mechanisms.choice",
-    "BallsInBins": "neyman.mechanisms.random_allocation",
+    "BallsInBins": "neyman.mechanisms.matrix_mechanism.balls_in_bins",
     "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
     "CategoryResponse": "neyman.mechanisms.local_randomizers",
     "Choice": "neyman.mechanisms.choice",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -135,11 +135,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
             f"about everyone, including this {subject}."
         ),
         [markup.paragraph(text) for text in (belief_sentences(worst, subject) if worst else ())],
-        [
-            markup.paragraph(words.odds_sentence(point.epsilon, point.upper, subject))
-            for point in receipt.guarantee.posterior
-            if point.attacker == "arbitrary-prior" and _epsilon(point) == LIMITS.tenfold_epsilon
-        ],
+        [*_odds(receipt, subject)],
         table,
         markup.note(
             f"For a true value, the attacker may be uncertain about other {plural(subject)}. "
@@ -150,6 +146,13 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
     )
     title = "Effect on an attacker’s beliefs"
     return markup.Fold("beliefs", title, "How much a belief can grow", body)
+
+
+def _odds(receipt: Receipt, subject: str) -> Iterator[Node]:
+    """Yield how much one record changes the odds of a claim, and how often by more."""
+    for point in receipt.guarantee.posterior:
+        if point.attacker == "arbitrary-prior" and _epsilon(point) == LIMITS.tenfold_epsilon:
+            yield markup.paragraph(words.odds_sentence(point.epsilon, point.upper, subject))
 
 
 def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
