@@ -182,6 +182,39 @@ def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(writer, postgres
     stands(owner, url, 0)
 
 
+def test_a_writer_charges_the_population_of_an_edition_and_cannot_move_it(writer: Writer):
+    owner, url, plain = writer
+    with Ledger(owner) as ledger:
+        for name in ("all@1", "more@1"):
+            ledger.create(name, cap="3/4", **UNIT)
+        ledger.join(NAME, "all@1")
+    with Ledger(url) as ledger:
+        reading(ledger, "1/2")
+        assert ledger.account("all@1").spent == Fraction(1, 2)
+        with pytest.raises(
+            LedgerError, match=r"all@1: asked for 0\.5 zCDP rho, and 0\.25 of 0\.75"
+        ):
+            reserve(ledger, "1/2")
+
+    def move(connection: psycopg.Connection[Any], dataset: str, subject: str) -> None:
+        with connection.transaction():
+            event = put(connection, "edition", dataset=dataset, subject=subject)
+            query = "INSERT INTO rights.note VALUES (%s, 'edition', %s, %s)"
+            run(connection, query, event, dataset, subject)
+
+    with session(plain) as connection:
+        for subject, dataset in (("all@1", "more@1"), ("more@1", NAME), (NAME, "more@1")):
+            with pytest.raises((*REFUSED, psycopg.errors.InsufficientPrivilege)):
+                move(connection, dataset, subject)
+        for statement in (
+            "UPDATE rights.purse SET spent = 0 WHERE dataset = 'all@1'",
+            "DELETE FROM rights.note",
+        ):
+            with pytest.raises((*REFUSED, psycopg.errors.InsufficientPrivilege)):
+                run(connection, statement)
+    stands(owner, url, Fraction(1, 2))
+
+
 # Events and entries that would block the ledger
 
 BLOCKING = [

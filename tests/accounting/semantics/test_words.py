@@ -281,12 +281,9 @@ def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
 
 def test_the_odds_grow_beyond_ten_with_the_chance_of_pbdp_and_not_with_delta():
     """mu = 1: the largest event with 10 times the mass under P, by its own equation, is .078."""
-    from scipy.optimize import brentq
-    from scipy.special import ndtr
-
-    curve = ny.gdp(1)
-    least = brentq(lambda cut: ndtr(-cut + 1) - 10 * ndtr(-cut), 0, 5)
-    own = float(ndtr(1 - least))
+    curve, cdf = ny.gdp(1), mpmath.ncdf
+    least = mpmath.findroot(lambda cut: cdf(1 - cut) - 10 * cdf(-cut), 2)
+    own = float(cdf(1 - least))
     assert abs(float(curve.pbdp(epsilon=math.log(10))) - own) < 1e-9
     assert float(curve.delta(epsilon=math.log(10))) < own / 7
     upper = ny.posterior_ratio(curve, epsilon=2.302).upper

@@ -77,7 +77,8 @@ def ny_verify(folder: str, **given: Any) -> list[Any]:
 
 def test_a_wrong_title_is_corrected_without_data_and_without_a_charge(ledger: Ledger):
     before = ledger.account("people@1").spent
-    new = correct(ledger, "title", data=None, copied=["race", "sex"])
+    titled = plan(name="title", query=[QUERIES[0], QUERIES[1] | {"title": "People by sex"}])
+    new = correct(ledger, "title", data=None, plan=titled, copied=["race", "sex"])
     assert files(Path("old")) == files(Path("title"))
     assert (new.receipt.plan["name"], new.receipt.ledger.charged) == ("title", "0")
     assert ledger.account("people@1").spent == before

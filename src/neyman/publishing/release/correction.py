@@ -147,6 +147,8 @@ def _definition(plan: Plan, name: str) -> dict[str, Any]:
     """Return everything that decides what one query counts, as JSON types."""
     alone = plan.changed(queries=(plan.query(name),), fixed=(), totals=())
     content = {key: value for key, value in alone.canonical().items() if key not in _FREE}
+    # A title is only what a report prints.
+    content["query"] = [{**query, "title": None} for query in content["query"]]
     columns = content["columns"]
     read = {name for query in content["query"] for name in query.get("by", ())}
     read |= {*columns_read(alone, [*columns])}

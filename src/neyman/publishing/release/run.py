@@ -134,7 +134,7 @@ class FirstRun:
         approval = checked_approval(payer.ledger, plan.dataset, plan.hash, self.sign)
         if approval is not None:
             receipt = receipt.model_copy(update={"ledger": receipt.ledger.approved(approval)})
-        before = payer.spent()
+        before = payer.spent() if self.balance else None
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
@@ -156,7 +156,7 @@ class FirstRun:
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
-                if self.balance:
+                if before is not None:
                     known = receipt.ledger.model_copy(update={"balance": payer.balance(*before)})
                     receipt = receipt.model_copy(update={"ledger": known})
                 self._write(stage, entry, steps, form, tables, receipt)
