@@ -135,11 +135,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
             f"about everyone, including this {subject}."
         ),
         [markup.paragraph(text) for text in (belief_sentences(worst, subject) if worst else ())],
-        [
-            markup.paragraph(words.odds_sentence(point.epsilon, point.upper, subject))
-            for point in receipt.guarantee.posterior
-            if point.attacker == "arbitrary-prior" and _epsilon(point) == LIMITS.tenfold_epsilon
-        ],
+        _odds(receipt, subject),
         table,
         markup.note(
             f"For a true value, the attacker may be uncertain about other {plural(subject)}. "
@@ -150,6 +146,15 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
     )
     title = "Effect on an attacker’s beliefs"
     return markup.Fold("beliefs", title, "How much a belief can grow", body)
+
+
+def _odds(receipt: Receipt, subject: str) -> list[Node]:
+    """Say how far the whole record can raise the odds of a true claim."""
+    return [
+        markup.paragraph(words.odds_sentence(point.epsilon, point.upper, subject))
+        for point in receipt.guarantee.posterior
+        if point.attacker == "arbitrary-prior" and _epsilon(point) == LIMITS.tenfold_epsilon
+    ]
 
 
 def belief_sentences(scenario: Scenario, subject: str) -> list[str]:

@@ -260,10 +260,12 @@ class Query:
             section["split"] = {level: str(part) for level, part in self.split}
         section["weight"] = {level: exact_text(part) for level, part in self.weight} or None
         section["public"] = dict(self.public) or None
-        section["nonnegative"] = self.nonnegative or None
-        if self.printed is not None:
-            section["print"] = {"below": exact_text(self.printed[0]), "as": self.printed[1]}
+        section |= self._small_cells()
         return {field: value for field, value in section.items() if value is not None}
+
+    def _small_cells(self) -> Section:
+        rule = self.printed and {"below": exact_text(self.printed[0]), "as": self.printed[1]}
+        return {"nonnegative": self.nonnegative or None, "print": rule}
 
 
 def _unscale(

@@ -497,8 +497,12 @@ def _resolve_query(
         complete=part.complete,
         detail=_detail(part),
         nonnegative=part.nonnegative,
-        printed=(part.print.below, part.print.as_) if part.print else None,
+        printed=_printed(part),
     )
+
+
+def _printed(part: QueryPart) -> tuple[Fraction, str] | None:
+    return part.print and (part.print.below, part.print.as_)
 
 
 def _detail(part: QueryPart) -> Detail | None:
