@@ -36,6 +36,10 @@ def standing(accounts: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
             yield f"  delta: spent {spent} of {cap}, left {left}"
         if "population" in account:
             yield f"  an edition of {account['population']}, whose cap covers all its editions"
+        if "approval" in account:
+            keys = len(account.get("approvers", ()))
+            signed = f"signed by one of {many(keys, 'key')}" if keys else "which need not be signed"
+            yield f"  each plan needs the approval of a second person, {signed}"
         yield from _composed(account["composed"])
         if account["parts"]:
             parts = (

@@ -97,6 +97,9 @@ def test_an_approval_is_taken_back_for_the_future():
 
 def test_with_keys_an_approver_signs_who_is_not_the_publisher():
     create("--approver", "approver.pub")
+    assert "approval of a second person, signed by one of 1 key" in answered(
+        "ledger", "show", "ledger.db"
+    )
     assert "this one is not signed" in approve(code=2)["error"]
     assert "by another key" in approve("--key", "publisher", code=2)["error"]
     assert approve("--key", "approver")["signed"]
