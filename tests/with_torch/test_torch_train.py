@@ -865,6 +865,26 @@ def test_a_run_that_goes_on_equals_an_unbroken_one(tmp_path):
     assert trained.problems() == []
 
 
+def test_a_run_that_goes_on_has_the_microbatch_of_its_first_process(tmp_path, monkeypatch):
+    """A microbatch follows from the memory of a machine, and the run may move to another one."""
+    terms = {**QUIET, "microbatch": None, "save_every": 2, **EXAMPLE}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ledger = books(tmp_path, "replace-one", "zcdp")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "sysconf", lambda name: 64)  # 4 KiB
+            with pytest.raises(Stop):
+                call(tmp_path, ledger, data=Stopping(3 * 60), **terms)
+        trained = call(tmp_path, ledger, data=Rows(), **terms)
+        (tmp_path / "large").mkdir()
+        other = call(tmp_path / "large", books(tmp_path / "large", "replace-one", "zcdp"), **terms)
+    for run, rows in ((trained, 32), (other, 64)):
+        assert [place["microbatch"] for place in run.receipt["environments"]] == [rows]
+        assert any(f"a microbatch of {rows} examples" in x for x in run.receipt["conditions"])
+    assert trained.receipt["key"] == other.receipt["key"]
+    assert trained.problems() == []
+
+
 def at_writes(patch, number, before=lambda: None, after=lambda: None):
     """Call something before or after a checkpoint takes the place of the last for this time."""
     real, writes = os.replace, []
