@@ -29,7 +29,7 @@ from benchmarks.gpu import (
     quiet,
 )
 
-SECONDS = 6.0  # of steps in a cell
+SECONDS = 3.0  # of steps in a cell
 LEAST_RUNS = 4
 TIMES_OPACUS = 1.5  # most, of the faster mode of Opacus
 

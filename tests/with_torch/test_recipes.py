@@ -17,8 +17,7 @@ ROWS, CLASSES = 400, 3
 
 def table():
     """Rows of 8 numbers whose first three decide the class, and public rows of the same kind."""
-    torch.manual_seed(3)
-    x = torch.randn(ROWS + 200, 8)
+    x = torch.randn(ROWS + 200, 8, generator=torch.Generator().manual_seed(3))
     y = x[:, :CLASSES].argmax(1)
     return (x[:ROWS], y[:ROWS]), (x[ROWS:], y[ROWS:])
 
@@ -51,7 +50,6 @@ class Encoder(nn.Module):
 
 def test_adapters_of_peft_train_beside_a_frozen_transformer(tmp_path):
     peft = pytest.importorskip("peft")
-    torch.manual_seed(1)
     config = peft.LoraConfig(r=2, target_modules=["query", "value"], modules_to_save=["head"])
     model = peft.get_peft_model(Encoder(), config)
     tokens = torch.randint(20, (ROWS, 6))
@@ -66,14 +64,13 @@ def test_adapters_of_peft_train_beside_a_frozen_transformer(tmp_path):
 
 def test_a_head_trains_on_a_frozen_backbone(tmp_path):
     rows, public = table()
-    torch.manual_seed(2)
     backbone = nn.Sequential(nn.Linear(8, 32), nn.Tanh()).requires_grad_(False)
     model = nn.Sequential(backbone, nn.Linear(32, CLASSES))
     before = [p.clone() for p in backbone.parameters()]
     adam = {"optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.1)}
     run(tmp_path / "out", model, rows, **adam)
     assert all(map(torch.equal, before, backbone.parameters()))
-    assert accuracy(model, public) > 0.6  # chance is 1 / 3
+    assert accuracy(model, public) > 0.75  # 25 runs: 0.93, with a deviation of 0.02
 
 
 def test_a_table_of_numbers_trains_by_adam_and_a_schedule(tmp_path):
@@ -87,7 +84,7 @@ def test_a_table_of_numbers_trains_by_adam_and_a_schedule(tmp_path):
         scheduler=lambda optimizer: CosineAnnealingLR(optimizer, 32),
     )
     assert "CosineAnnealingLR" in trained.receipt["terms"]["scheduler"]
-    assert accuracy(model, public) > 0.7
+    assert accuracy(model, public) > 0.75  # 25 runs: 0.95, with a deviation of 0.02
 
 
 def test_a_search_is_charged_once_for_the_best_of_a_secret_number_of_runs(tmp_path):
@@ -101,9 +98,9 @@ def test_a_search_is_charged_once_for_the_best_of_a_secret_number_of_runs(tmp_pa
     ledger = ny.Ledger(tmp_path / "ledger.db")
     unit = {"protects": "person", "neighboring": "add-remove"}
     ledger.create("table@1", **unit, currency="pure", cap=3, delta_cap="1e-4")
-    whole = [{"mechanism": best.to_dict(), "count": 1}]
+    charged = [{"mechanism": best.to_dict(), "count": 1}]
     entry = ledger.reserve(
-        "table@1", **unit, rows=1, key="search", charge=epsilon, delta="1e-5", mechanisms=whole,
+        "table@1", **unit, rows=1, key="search", charge=epsilon, delta="1e-5", mechanisms=charged,
         plan=json.dumps(plan.to_dict()),
     )  # fmt: skip
     ledger.begin(entry)

@@ -208,17 +208,17 @@ def test_rows_may_be_dicts_or_come_from_a_loader(tmp_path, change, of, microbatc
 
 
 def test_a_callback_sees_each_step_and_no_value_that_a_row_left_in_the_model(tmp_path):
-    x, model, seen = X.clone(), Rare(fails=False), []
+    x, model, losses = X.clone(), Rare(fails=False), {}
     x[3] = 1000
 
     def look(step, trained):
         left = [trained.frozen, trained.memory, *(p.grad for p in trained.parameters())]
         assert not any(part is not None and part.any() for part in left)
-        seen.append((step, functional.mse_loss(trained.layer(X[:9]), Y[:9]).item()))
+        losses[step] = functional.mse_loss(trained.layer(X[:9]), Y[:9]).item()
 
     quiet(tmp_path, model=model, data=(x, Y), microbatch=1, callback=look)
-    assert [step for step, _ in seen] == [0, 1, 2, 3]
-    assert len({loss for _, loss in seen}) == 4
+    assert [*losses] == [0, 1, 2, 3]
+    assert len({*losses.values()}) == 4
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t", "fixed", "shuffled"])
@@ -590,11 +590,11 @@ def by_user(users, x, y, records):
     names, counts = torch.unique(users, return_counts=True)
     item = torch.arange(len(names)).repeat_interleave(counts)
     place = torch.arange(len(users)) - (counts.cumsum(0) - counts)[item]
-    kept = place < records
+    within = place < records
     items = x.new_zeros(len(names), records, *x.shape[1:])
     targets = torch.full((len(names), records), -100)
-    items[item[kept], place[kept]] = x[order][kept]
-    targets[item[kept], place[kept]] = y[order][kept]
+    items[item[within], place[within]] = x[order][within]
+    targets[item[within], place[within]] = y[order][within]
     return items, targets
 
 
@@ -862,6 +862,26 @@ def test_a_run_that_goes_on_equals_an_unbroken_one(tmp_path):
     expected = descent(6, start, [0.5 / (1 + step) for step in range(6)])
     assert np.abs(weights(model) - expected).max() < CLOSE
     assert ledger.account("toy@1").entries == 1
+    assert trained.problems() == []
+
+
+def test_a_run_that_goes_on_has_the_microbatch_of_its_first_process(tmp_path, monkeypatch):
+    """A microbatch follows from the memory of a machine, and the run may move to another one."""
+    terms = {**QUIET, "microbatch": None, "save_every": 2, **EXAMPLE}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ledger = books(tmp_path, "replace-one", "zcdp")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "sysconf", lambda name: 64)  # 4 KiB
+            with pytest.raises(Stop):
+                call(tmp_path, ledger, data=Stopping(3 * 60), **terms)
+        trained = call(tmp_path, ledger, data=Rows(), **terms)
+        (tmp_path / "large").mkdir()
+        other = call(tmp_path / "large", books(tmp_path / "large", "replace-one", "zcdp"), **terms)
+    for run, rows in ((trained, 32), (other, 64)):
+        assert [place["microbatch"] for place in run.receipt["environments"]] == [rows]
+        assert any(f"a microbatch of {rows} examples" in x for x in run.receipt["conditions"])
+    assert trained.receipt["key"] == other.receipt["key"]
     assert trained.problems() == []
 
 

@@ -62,7 +62,7 @@ class Factors:
 
     def add(self, total: Tensor, lines: Tensor, columns: Tensor) -> None:
         """Add the sum of products of integers to the weight's total."""
-        total.flatten(1).addmm_(lines.T, columns)
+        total.add_(_sums(lines, columns))
 
 
 class ConvolutionFactors(Factors):
@@ -96,7 +96,7 @@ class ConvolutionFactors(Factors):
 
     def add(self, total: Tensor, lines: Tensor, columns: Tensor) -> None:
         """Add the sum of products of integers to the weight's total."""
-        total.add_(self.gradient(lines.T @ columns))
+        total.add_(self.gradient(_sums(lines, columns)))
 
 
 class EmbeddingFactors(Factors):
@@ -113,6 +113,13 @@ class EmbeddingFactors(Factors):
     def add(self, total: Tensor, lines: Tensor, columns: Tensor) -> None:
         """Add lines to the total where their tokens are."""
         total.index_add_(0, columns, lines)
+
+
+def _sums(lines: Tensor, columns: Tensor) -> Tensor:
+    """Return lines^T columns. CPUs multiply faster if the first of two matrices is the smaller."""
+    if lines.shape[1] > columns.shape[1]:
+        return (columns.T @ lines).T
+    return lines.T @ columns
 
 
 KINDS: dict[type[Module], type[Factors]] = {

@@ -34,7 +34,6 @@ class Limits:
     """Limit sizes so that sums are exact, and the numbers processed at a time."""
 
     length_slack: float = 2.0**-20  # relative slack of a length, for floating point
-    rows: int = 1 << 28  # rows whose entries up to 2^24 add up to less than 2^53
     summed_rows: int = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
     cpu_numbers: int = 1 << 21  # entries that a CPU's cache holds
     device_numbers: int = 1 << 26  # entries that another device processes at a time
@@ -49,8 +48,8 @@ class Written:
 
     Args:
         rows: a float32 or float64 tensor of shape (rows, entries).
-        total: a float64 tensor of shape (entries,), the sum of up to `LIMITS.rows` rows of
-            integers.
+        total: a float64 tensor of shape (entries,), the sum of up to 2^28 rows of integers,
+            whose entries are up to 2^24.
     """
 
     rows: Tensor
