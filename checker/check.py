@@ -14,8 +14,9 @@ THE MATHEMATICS
 1. Questions. A mechanism and two neighbors give a pair (P, Q). L = log dP/dQ, under P. D(e) = E(1 -
    exp(e - L))_+ is delta at epsilon e, here for any real e, and 0 <= D <= 1. As a function of t =
    exp(e), D is convex and falls. The power at level a is the least value of F(t) = D(log t) + t a
-   over t > 0. So every t gives an upper bound. F is convex: if F(t0) >= F(t1) and F(t3) >= F(t2)
-   for t0 < t1 < t2 < t3, its least value is at least that of the two chords, prolonged to where
+   over t > 0. So every t gives an upper bound. F is convex: if t0 < t1 < u < t2 < t3 and F(u) is
+   at most F(t1) and F(t2), its least value is between t1 and t2. There F is above the chord from t0
+   to t1, prolonged, and above that from t2 to t3, and so its least value is at least that where
    they meet. Independent releases add their L: K(z) = log E exp(zL) adds. The order (Q, P) has E_Q
    exp(z log dQ/dP) = E_P exp(-(z + 1) L). The worst of both orders, and of all listed shifts,
    counts. Total variation is D(0). One number mu of GDP needs Phi(Phi^-1(a) + mu) >= power(a) at
@@ -223,7 +224,7 @@ class DiscreteGaussian(Part):
         v, s = num(self.variance), self.shift
         spacing = 2 * PI * v.sqrt()
         last = math.floor(math.sqrt(2 * TINY + 60) / float(spacing) + 0.5)
-        rest = 2 * tail(spacing, last + 0.5)
+        rest = 2 * tail(spacing, last + 0.49)
         norm = sum(((-((spacing * k) ** 2) / 2).exp() for k in range(-last, last + 1)), arb(0))
         norm += ball(arb(0), rest)
         return (
@@ -238,6 +239,8 @@ class DiscreteGaussian(Part):
 
     def at(self, z: acb) -> acb:
         square, spacing, period, _, last, rest, norm = self.frame
+        if abs(z.imag / period) > 1e12:
+            raise NotCoveredError("a height at which floats find no period")
         near, start = -round(float((z.imag / period).mid())), square * z * (z + 1)
         step, base = spacing**2 / 2, acb(0, 2 * PI * self.shift) * z
         ks = range(near - last, near + last + 1)
@@ -276,11 +279,11 @@ class Sampled(Part):
             bend = min(power, 0.0) * math.log(max(math.cos(m * (b + base) / 2), 1e-9))
             if (
                 b > 0
-                and (b * b + base**2) / 2 + y * m * b - bend < 2 * math.pi * b / step - TINY - 20
+                and (b * b + base**2) / 2 + y * m * b + bend < 2 * math.pi * b / step - TINY - 20
             ):
                 break
         more = max(power * (power - 1) * m * m, 0.0) if power >= 0 else -2 * power * low_rate
-        reach = math.sqrt(2 * TINY + 80 + more + base**2 - 4 * bend)
+        reach = math.sqrt(2 * TINY + 80 + more + base**2 + 2 * bend)
         first, last = (math.ceil(x / step) for x in (reach, reach + max(m / 2, power * m)))
         if k == 19 or first + last > NODES:
             raise NotCoveredError("an inner integral that needs too many points")
@@ -370,7 +373,7 @@ class Law:
         low = 1 / ((period * c).exp() - 1)
         if self.most is not None and e + period >= self.most:  # D is 0 from there on
             return low
-        tilts = (c * num(t) for t in (1.25, 1.5, 2.0, 3.0))
+        tilts = (c * num(t) for t in (1.2, 1.4, 2.0, 2.8))
         above = (self.chernoff(g) * (-g * e).exp() / ((period * (g - c)).exp() - 1) for g in tilts)
         return low + min(x.upper() for x in above)
 
@@ -413,6 +416,8 @@ class Line:
         gates = [
             (p, n, *map(float, p.frame[1:4])) for p, n in law.parts.items() if hasattr(p, "frame")
         ]
+        if any(float(h) * SPARSE * spacing > 1e13 * period for _, _, spacing, period, _ in gates):
+            raise NotCoveredError("heights at which floats find no window")
         counts = [2**k for k in range(4, 16)]
         ends = {}
         for count in counts:
@@ -495,6 +500,8 @@ class Lattice:
 
     def delta(self, e: arb) -> arb:
         near, found = math.floor(float(((e - self.o) / self.s).mid())), list[arb]()
+        if abs(near) > 2**50:
+            raise NotCoveredError("a place beyond the floats")
         for k in (near - 1, near, near + 1):
             x = self.o + self.s * k
             if not (x + self.s < e or x > e):
@@ -543,8 +550,8 @@ class Pair:
         return self.engines[k]
 
     def build(self, k: int, second: int) -> Any:
-        c = num(2) ** num(Fraction(k + second, 2))
-        period = num(TINY + 60 + 25 * second) / c
+        c = num(2) ** num(Fraction(k - 1 - second, 2))  # M may explode above the best tilt
+        period = num(TINY + 120 + 25 * second) / c
         lattices = [part.lattice for part in self.law.parts]
         units = {one and one[0] for one in lattices}
         if all(lattices) and len(units) == 1:
@@ -650,14 +657,13 @@ def power_of(pair, level):
     middle = min((left, right, *pair.corners(left)), key=size)
     best, least = total(middle).upper(), level.lower()
     for width in (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
-        places = [middle + width * wide * j for j in (-2, -1, 1, 2)]
-        (t0, t1, t2, t3), (f0, f1, f2, f3) = (
-            [f(e) for e in places] for f in (lambda e: num(e).exp(), total)
-        )
+        places = [middle + width * wide * j for j in (-2, -1, 0, 1, 2)]
+        t0, t1, _, t2, t3 = (num(e).exp() for e in places)
+        f0, f1, between, f2, f3 = map(total, places)
         first, last = (f1 - f0) / (t1 - t0), (f3 - f2) / (t3 - t2)
         best = best.min(f1.upper()).min(f2.upper())
-        if first <= 0 <= last and first < last:  # f1 + first x and f2 - last (t2 - t1 - x) meet
-            x = (f2 - f1 - last * (t2 - t1)) / (first - last)
+        if first < 0 < last and between <= f1 and between <= f2:
+            x = (f2 - f1 - last * (t2 - t1)) / (first - last)  # where the chords meet
             least = least.max((f1 + first * x).lower())
     return least, best.min(arb(1))
 

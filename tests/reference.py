@@ -201,11 +201,6 @@ def log_on_a_line(loss: Any, mass: Any, count: int, x: float, tail: bool = False
     return float(np.log(total) + top)
 
 
-def mixed_delta(law: Law, shift: Any, epsilon: float) -> Any:
-    """A Gaussian pair beside a finite one: the mean of the Gaussian's delta at epsilon - loss."""
-    return mp.fsum(p * gaussian_delta(shift, mp.mpf(epsilon) - v) for v, p in law.items())
-
-
 def ends(bound: Any) -> tuple[Any, Any]:
     return (bound.lower, bound.upper) if hasattr(bound, "lower") else bound
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,21 +20,18 @@ import pytest
 import neyman as ny
 from neyman.publishing import guarantee, verify
 from plans import SMALL, release
-from random_laws import examples
 
 pytest.importorskip("flint")
 PROGRAM = Path(__file__).parents[1] / "checker" / "check.py"
-Verdict = tuple[str, str, str]
-"""The verdict, the claim, and what the checker has found."""
 
 
 @pytest.fixture(scope="module")
-def judged() -> Callable[[str], list[Verdict]]:
-    """The function of the checker that judges a text."""
+def judged() -> Callable[[str], list[tuple[str, str, str]]]:
+    """The function that returns verdicts on a text, each with its claim and its own number."""
     spec = importlib.util.spec_from_file_location("check", PROGRAM)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
     sys.modules["check"] = module
     spec.loader.exec_module(module)
     return module.judged
@@ -47,11 +46,12 @@ def receipt(mechanism: ny.Mechanism, deltas: Any = (), levels: Any = ()) -> dict
     curve = mechanism.tradeoff()
     epsilons = [{"delta": d, **ends(curve.epsilon(delta=d))} for d in deltas]
     powers = [{"level": a, **ends(curve.power(level=a))} for a in levels]
-    guarantee = {"epsilon": epsilons, "power": powers}
-    return {"mechanism": mechanism.to_dict(), "guarantee": guarantee}
+    said = {"mechanism": mechanism.to_dict()}
+    where = {"terms": said} if isinstance(mechanism, ny.DPSGD) else said  # as training writes it
+    return where | {"guarantee": {"epsilon": epsilons, "power": powers}}
 
 
-def drawn(rng: random.Random) -> ny.Mechanism:
+def random_mechanism(rng: random.Random) -> ny.Mechanism:
     """A random mechanism of the kinds that the checker covers."""
 
     def share(low: float, high: float) -> Fraction:
@@ -81,33 +81,48 @@ def drawn(rng: random.Random) -> ny.Mechanism:
             return noise[rng.randrange(4)]() * rng.randint(1, 3) + noise[1]() * rng.randint(0, 2)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_engines_and_the_checker_never_exclude_each_other(seed: int, judged: Any):
-    rng, verdicts = random.Random(seed), list[str]()
-    for _ in range(examples(10, least=5)):
-        mechanism = drawn(rng)
+def test_the_engines_and_the_checker_never_exclude_each_other(judged: Any):
+    rng, verdicts = random.Random(20), list[str]()
+    while len(verdicts) < (300 if os.environ.get("NEYMAN_TIER") == "night" else 60):
+        mechanism = random_mechanism(rng)
         said = receipt(mechanism, [10 ** rng.uniform(-12, -2)], [10 ** rng.uniform(-4, -0.1)])
-        found = judged(json.dumps(said))
-        assert all(verdict != "refuted" for verdict, _, _ in found), (mechanism, found)
-        verdicts += [verdict for verdict, _, _ in found]
-    assert verdicts.count("proved") >= 0.7 * len(verdicts)
+        verdicts += [verdict for verdict, _, _ in judged(json.dumps(said))]
+        assert verdicts[-2:].count("refuted") == 0, said
+    assert verdicts.count("proved") >= 0.8 * len(verdicts)
+
+
+LISTED = [
+    ny.DiscreteGaussian("0.7") + ny.RandomizedResponse(2) * 2 + ny.Gaussian(1, Fraction(1, 2)),
+    ny.Laplace(2) + ny.Gaussian(1) + ny.RandomizedResponse(Fraction(3, 10), 5) * 3,
+    ny.DiscreteGaussian(1, [(2, 1)]),
+    ny.RandomizedResponse(Fraction(1, 1000)) * 10**5,
+    ny.DPSGD(n=1000, batch=10, sigma=1, epochs=10),
+    ny.Laplace(20).subsample(rate=0.4),
+    (ny.Gaussian(1) + ny.Laplace(1)).subsample(rate=0.125),
+]
+
+
+@pytest.mark.parametrize("mechanism", LISTED)
+def test_a_listed_mechanism_is_proved_at_small_and_large_deltas_and_levels(
+    mechanism: ny.Mechanism, judged: Any
+):
+    said = receipt(mechanism, [1e-12, 1e-5, 0.03], [1e-8, 1e-3, 0.05, 0.6])
+    answers = judged(json.dumps(said))
+    assert [verdict for verdict, _, _ in answers] == ["proved"] * 7, answers
 
 
 def test_a_number_that_is_too_small_by_more_than_its_interval_is_refuted(judged: Any):
     rng, mutants = random.Random(7), 0
-    while mutants < examples(100, least=50):
-        said = receipt(drawn(rng), [10 ** rng.uniform(-9, -2)], [10 ** rng.uniform(-3, -0.3)])
-        numbers = [points[0] for points in said["guarantee"].values()]
+    while mutants < 50:
+        deltas, levels = [10 ** rng.uniform(-9, -2)], [10 ** rng.uniform(-3, -0.3)]
+        said = receipt(random_mechanism(rng), deltas, levels)
         for points in said["guarantee"].values():
             less = max(points[0]["lower"] - 1.000001e-6, 0)
             points.append(points[0] | {"lower": less / 2, "upper": less})
         verdicts = [verdict for verdict, _, _ in judged(json.dumps(said))]
-        for number, honest, mutant in zip(numbers, verdicts[::2], verdicts[1::2], strict=True):
-            if (
-                honest == "proved"
-                and number["upper"] > 2e-6
-                and number.get("level", 0) < number["upper"] != 1
-            ):
+        claims = zip(said["guarantee"].values(), verdicts[::2], verdicts[1::2], strict=True)
+        for (_, claim), honest, mutant in claims:
+            if honest == "proved" and claim["upper"] > claim.get("level", 0):
                 assert mutant == "refuted", said
                 mutants += 1
 
@@ -127,17 +142,10 @@ def test_the_plans_of_the_census_state_no_number_that_the_checker_refutes(judged
         assert "refuted" not in verdicts
 
 
-def test_a_training_receipt_is_proved(judged: Any):
-    training = ny.DPSGD(n=1000, batch=10, sigma=1, epochs=10)
-    said = receipt(training, [1e-5], [0.05])
-    said["terms"] = {"mechanism": said.pop("mechanism")}
-    assert [verdict for verdict, _, _ in judged(json.dumps(said))] == ["proved", "proved"]
-
-
 @pytest.mark.parametrize(
     ("line", "verdict"),
     [
-        # 9.99999973611040e-6, by a program for this one question, and 9.99999999614635e-6.
+        # 9.99999973611040e-6 and 9.99999999614635e-6, by a program for these two questions.
         ("Gaussian(sigma=1).subsample(rate=1/100) * 1000; 1.82823667; 9.9999997362e-6", "proved"),
         ("Gaussian(sigma=1).subsample(rate=1/100) * 1000; 1.82823667; 9.9999997361e-6", "refuted"),
         (
@@ -155,8 +163,8 @@ def test_a_training_receipt_is_proved(judged: Any):
     ],
 )
 def test_a_line_of_mechanism_epsilon_and_delta_is_judged(line: str, verdict: str, judged: Any):
-    ((found, _, _),) = judged(line)
-    assert found == verdict
+    ((answer, _, _),) = judged(line)
+    assert answer == verdict
 
 
 @pytest.mark.parametrize(
@@ -166,22 +174,15 @@ def test_a_line_of_mechanism_epsilon_and_delta_is_judged(line: str, verdict: str
         '{"guarantee": {"epsilon": [{"delta": "x"}], "power": []}, "mechanisms": []}',
         '{"guarantee": {"epsilon": []}, "mechanism": {"type": "Gaussian", "sigma": "a"}}',
         f'{{"guarantee": {{"epsilon": [], "power": []}}, "n": 1{"0" * 5000}}}',
-        '{"guarantee": NaN}',
         '{"a":' + "[" * 100_000,
         "Gaussian(1; 1; 1",
-        "Gaussian(1); 1",
         "Gaussian(sigma=0); 1; 1e-5",
         "Gaussian(sigma=1e999999999); 1; 1e-5",
     ],
 )
 def test_what_cannot_be_read_gets_one_line_and_no_traceback(text: str):
-    done = subprocess.run(
-        [sys.executable, "-I", str(PROGRAM), "-"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-I", str(PROGRAM), "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (2, "", 1)
     assert done.stdout.startswith("-: cannot be judged: ")
 
@@ -221,12 +222,4 @@ def test_verify_says_that_an_independent_program_checked_only_if_it_did(tmp_path
 
 
 def test_the_checker_imports_nothing_of_the_library():
-    code = (
-        f"import runpy, sys; sys.argv[1:] = ['-']; runpy.run_path({str(PROGRAM)!r}, run_name='x')"
-    )
-    names = "print(sorted({name.partition('.')[0] for name in sys.modules} & {'neyman', 'numpy'}))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", f"import flint; before = 0\n{code}\n{names}"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == "[]\n"
+    assert not re.search(r"^ *(from|import) (neyman|numpy|scipy|mpmath)", PROGRAM.read_text(), re.M)

@@ -65,6 +65,14 @@ def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(e
     assert (release / "report.html").stat().st_size > 10_000
 
 
+def test_an_independent_program_proves_the_numbers_of_the_demo(everybody):
+    pytest.importorskip("flint")
+    program = Path(__file__).parents[2] / "checker" / "check.py"
+    command = [sys.executable, "-m", "neyman", "verify", "d/release", "--independent", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=everybody[0])
+    assert "checked by an independent program: 71 numbers proved; 4 not covered" in done.stdout
+
+
 def test_the_commands_of_the_readme_run(everybody, tmp_path):
     demo = tmp_path / "demo"
     shutil.copytree(everybody[0] / "d", demo, ignore=shutil.ignore_patterns("release", "ledger.db"))

@@ -209,10 +209,7 @@ class Query:
         return {field: value for field, value in section.items() if value is not None}
 
     def _cell_rules(self) -> Section:
-        if self.printed is None:
-            return {"nonnegative": self.nonnegative or None}
-        below, text = self.printed
-        rule = {"below": exact_text(below), "as": text}
+        rule = self.printed and {"below": exact_text(self.printed[0]), "as": self.printed[1]}
         return {"nonnegative": self.nonnegative or None, "print": rule}
 
 
