@@ -21,7 +21,7 @@ from neyman.accounting.literature.conversions import canonne_kamath_steinke
 __all__ = ["DELTA", "MNIST", "WARNING", "Course", "Moment", "course", "renyi_epsilon", "same_loop"]
 
 DELTA = 1e-5
-FOUR = ("poisson", "allocated", "fixed", "shuffled")
+SAMPLINGS = ("poisson", "allocated", "bins", "fixed", "shuffled")
 SIZE, BATCH = 60_000, 256
 MNIST: tuple[DPSGD, ...] = tuple(
     DPSGD(SIZE, BATCH, sigma, epochs)
@@ -143,7 +143,7 @@ def same_loop(training: DPSGD) -> dict[str, DPSGD]:
         by the name of the sampling.
     """
     by_key = {}
-    for sampling in FOUR:
+    for sampling in SAMPLINGS:
         other = replace(training, sampling=sampling)
         part = 1 if other.neighboring == "add-remove" else 2
         by_key[sampling] = replace(other, sigma=Fraction(str(training.sigma)) / part)

@@ -224,7 +224,7 @@ def _samplings() -> str:
         )
 
     product = training.same_loop(start)
-    for name in ("poisson", "allocated"):
+    for name in ("poisson", "allocated", "bins"):
         row(name, product[name].neighboring, product[name].sigma, product[name])
     # One Poisson sample under replace-one takes the shift of one record that is there or not.
     rate = Fraction(start.batch, start.n)
@@ -234,7 +234,7 @@ def _samplings() -> str:
         row(name, product[name].neighboring, product[name].sigma, product[name])
     head = ("sampling", "neighbors", "σ over what can move", "ε", f"power at level {LEVEL}")
     return f"""\
-## The same loop, drawn in four ways
+## The same loop, drawn in five ways
 
 The loop adds noise of 1.3 times the clipping norm to each sum of clipped gradients, with batches of
 256 and 15 epochs. The guarantee depends on how batches are drawn, so name the way that your loop
@@ -244,9 +244,10 @@ is half the σ.
 {table(head, rows)}
 
 *poisson*: each record enters each batch by its own coin. *allocated*: in each epoch, each record
-enters one random batch (balls in bins). *fixed*: a fresh sample of 256 at each step. *shuffled*:
-shuffled once an epoch and cut into batches, as in most loops. No amplification is proven or
-claimed for it. Rows with different neighbors are different guarantees."""
+enters one random batch (balls in bins). *bins*: it enters the same random batch in each epoch, so
+its 15 steps add up. That is for [correlated noise](streams.md), which cancels over them. *fixed*: a
+fresh sample of 256 at each step. *shuffled*: shuffled once an epoch and cut into batches, as in
+most loops. No amplification is proven or claimed for it. Rows with different neighbors are different guarantees."""
 
 
 def _iterates() -> str:
