@@ -124,7 +124,10 @@ def add_rows(
     """
     count = len(weights)
     size = sum(part.rows[0].numel() for part in written)
-    size += sum(x[0].numel() + g[0].numel() for part in products for x, g in part.calls)
+    for part in products:
+        size += sum(x[0].numel() + g[0].numel() for x, g in part.calls)
+        # Inner products of places, in some copies.
+        size += 8 * sum(part.factors.lines(g[:1]).shape[1] for _, g in part.calls) ** 2
     numbers = LIMITS.cpu_numbers if weights.is_cpu else LIMITS.device_numbers
     together = max(1, numbers // max(size, 1))
     for start in range(0, count, together):
