@@ -247,8 +247,8 @@ is half the σ.
 enters one random batch (balls in bins). *bins*: it enters the same random batch in each epoch, so
 its 15 steps add up. That is for [correlated noise](streams.md), which cancels over them. *fixed*: a
 fresh sample of 256 at each step. *shuffled*: shuffled once an epoch and cut into batches, as in
-most loops. No amplification is proven or claimed for it. Rows with different neighbors are different
-guarantees."""
+most loops. No amplification is proven or claimed for it. Rows with different neighbors are
+different guarantees."""
 
 
 def _iterates() -> str:

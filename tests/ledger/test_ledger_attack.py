@@ -208,7 +208,7 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
         )
         db.run("INSERT INTO above (dataset, holder, ancestor) VALUES (?, 'free', 'free')", NAME)
 
-    for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
+    for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has account")):
         asked = int(charge * units) + (holder == "free")
         answer = {
             **reserved, "to": holder, "key": "x", "units": asked, "charge": f"{asked}/{units}",

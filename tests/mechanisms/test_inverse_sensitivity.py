@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.noise import draw_quantile, quantile_draw, weighted_choice
 from neyman.noise.quantile_draw import runs
-from neyman.publishing import Quantiles, rank_margin, rank_unit
-from neyman.publishing.plan.query import range_of
+from neyman.publishing import rank_margin, rank_unit
+from neyman.publishing.plan.measures import Quantiles
+from neyman.publishing.plan.query import Query, range_of
 from neyman.publishing.plan.shifts import shifts
 from seeded import Prescribed
 
@@ -56,7 +57,7 @@ def changed(one, other):
 def query_of(levels):
     """A query for quantiles that are drawn by inverse sensitivity."""
     fields = {"column": "x", "quantiles": levels, "inverse_sensitivity": True}
-    return Quantiles(name="q", share=F(1), split=(), **fields)
+    return Query(kind=Quantiles, name="q", share=F(1), split=(), **fields)
 
 
 def moved(level, leave, enter):
@@ -203,7 +204,8 @@ def test_a_shift_lets_no_change_of_rows_move_a_distance_further(q):
 @pytest.mark.parametrize("q", LEVELS)
 @pytest.mark.parametrize("sigma_squared", [F(1, 100), F(1, 4), F(3), F(200)])
 def test_each_end_of_an_interval_fails_with_a_chance_of_at_most_5_percent(q, sigma_squared):
-    query = Quantiles(
+    query = Query(
+        kind=Quantiles,
         name="q",
         column="x",
         share=F(1),

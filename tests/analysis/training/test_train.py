@@ -485,7 +485,7 @@ def test_steps_over_all_processes_are_those_that_were_charged(
 
 def books_for(folder, mechanism):
     """A ledger that can pay for a mechanism, and the arguments that it needs."""
-    if mechanism.sampling in ("allocated", "k-of-t"):
+    if mechanism.sampling in ("allocated", "k-of-t", "bins"):
         return books(folder, currency="pure", delta_cap="1e-4"), {"delta": "1e-5"}
     return books(folder, mechanism.neighboring), {}
 

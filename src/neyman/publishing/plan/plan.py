@@ -45,7 +45,7 @@ from neyman.publishing.plan.measurement import (
 )
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, NoiseKind
 from neyman.publishing.plan.plan_model import PlanModel
-from neyman.publishing.plan.queries import LIMITS as QUERY_LIMITS
+from neyman.publishing.plan.plan_queries import LIMITS as QUERY_LIMITS
 from neyman.publishing.plan.query import Query, declared_share, in_bins, interval_ranks
 from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning, keeping_totals, unmoved

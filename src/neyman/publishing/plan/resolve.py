@@ -32,7 +32,7 @@ from neyman.publishing.plan.hierarchy import (
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.publishing.plan.measures import INVERSE_SENSITIVITY_METHODS, RankMeasure
 from neyman.publishing.plan.plan_fields import ColumnPart, KeyFilePart, KeyRangePart
-from neyman.publishing.plan.queries import read_queries, split_queries
+from neyman.publishing.plan.plan_queries import read_queries, split_queries
 from neyman.publishing.plan.query import Query, names_with_histograms, with_histograms
 from neyman.publishing.plan.query_part import QueryContext
 from neyman.publishing.plan.tables import PrivateTable, read_tables
