@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from exact_draws import ALARM, assert_shares
 from neyman.mechanisms import BallsInBins, Toeplitz, Triangular, square_root
+from neyman.mechanisms.matrix_mechanism.blocks import Tree
 from neyman.noise import Bits, coins, order, subset
 from random_laws import examples
 from seeded import Seeded
@@ -374,5 +375,12 @@ def test_k_of_t_has_groups_of_two_sizes():
 def test_bins_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="bins = 3 must divide the 4 steps"):
         BallsInBins(square_root(4), 2, 3)
+    with pytest.raises(ValueError, match="needs a row per step"):
+        ny.DPSGD(8, 2, 2, 2, "bins", strategy=Tree(8))
+    with pytest.raises(TypeError, match="must have a row per step"):
+        BallsInBins(Tree(8), 2, 2)
+    for sigma in (1e-160, 1e18):
+        with pytest.raises(ValueError, match="must be from 1/2048"):
+            BallsInBins(square_root(4), sigma, 2)
     with pytest.raises(ValueError, match="hides nothing"):
         BallsInBins(square_root(4), Fraction(1, 20), 2)

@@ -218,6 +218,11 @@ class DPSGD(StandIn):
             raise ValueError(
                 f"strategy = {strategy!r} has {strategy.steps} steps, and the run has {self.steps}"
             )
+        if self.sampling == "bins" and not isinstance(strategy, (Toeplitz, Triangular)):
+            raise ValueError(
+                f"strategy = {strategy!r}: a run in bins needs a row per step, such as "
+                "square_root(steps, band)"
+            )
         if self.sampling == "cyclic" and not strategy.covers_restarts(self.rounds):
             raise ValueError(
                 f"strategy = {strategy!r} must release one row for each step, and have weights of "

@@ -9,7 +9,9 @@ import re
 import tomllib
 from collections import Counter
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -949,3 +951,37 @@ def test_no_function_of_a_plan_takes_the_same_document_or_query_twice(tmp_path):
     )
     assert len(taken) > 30
     assert {code.co_qualname for (code, _), times in taken.items() if times > 1} == set()
+
+
+def of_queries(*queries: dict[str, Any], **sections: Any) -> Plan:
+    columns = SMALL["columns"] | {"age": {"integer": True}}
+    content = {**SMALL, "columns": columns, "query": list(queries), **sections}
+    return Plan.from_dict(content)
+
+
+def test_a_filter_is_an_expression_before_a_key_is_added_to_it():
+    """Within parentheses, "age > 3) or (True" would be a filter that takes every row."""
+    query = {"measure": "count", "name": "q", "partition": "race", "share": 1}
+    for where in ("age > 3) or (True", "zz > 3"):
+        with pytest.raises(PlanError) as error:
+            of_queries({**query, "where": where})
+        assert len(error.value.problems) == 1
+        assert error.value.problems[0].startswith(f"query[0].where (of query 'q') = {where!r}")
+
+
+def test_all_pairs_stand_for_their_levels_in_the_parts_of_a_partition():
+    hierarchy = {
+        name: {"levels": [f"{name}1", f"{name}2"], "keys": [["a", "b"], ["c", "d"]]}
+        for name in ("x", "y")
+    }
+    parts = {"white": {"at": ["all pairs"]}}
+    query = {"measure": "count", "partition": "race", "at": ["x1 x y1"], "parts": parts, "share": 1}
+    plan = of_queries(query, hierarchy=hierarchy)
+    assert plan.queries[0].at == ("x1 x y1", "x1 x y2", "x2 x y1", "x2 x y2")
+    assert plan.queries[1].at == ("x1 x y1",)
+
+
+def test_a_measure_may_be_an_enumeration_and_a_field_of_others_may_be_off():
+    kind = Enum("kind", {"COUNT": "count"}, type=str)
+    plan = of_queries({"measure": kind["COUNT"], "complete": False, "clip": None, "share": 1})
+    assert plan.canonical()["query"][0]["measure"] == "count"

@@ -18,7 +18,7 @@ from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_L
 from neyman.curves.losses.random_allocation import allocated
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import COUNT, POSITIVE
-from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Strategy
+from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Toeplitz, Triangular
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.rounding import above
@@ -54,12 +54,19 @@ class BallsInBins(Mechanism):
     RELATION = "add-remove"
     OWN_STEPS = True
 
-    strategy: Strategy
+    strategy: Toeplitz | Triangular
     sigma: float | Fraction = field(metadata=POSITIVE)
     bins: int = field(metadata=COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.strategy, (Toeplitz, Triangular)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"strategy = {self.strategy!r} must have a row per step, such as "
+                "square_root(steps, band)"
+            )
+        if not Fraction(1, 2048) <= Fraction(self.sigma) <= 1 << 34:
+            raise ValueError(f"sigma = {self.sigma!r} must be from 1/2048 to 2^34")
         if self.strategy.steps % self.bins:
             raise ValueError(
                 f"bins = {self.bins} must divide the {self.strategy.steps} steps of the strategy: "

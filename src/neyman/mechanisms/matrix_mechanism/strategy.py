@@ -284,8 +284,11 @@ class Toeplitz(Strategy):
         sizes = np.zeros(self.steps)
         sizes[: self.band] = np.abs(np.array(self.coefficients, float))
         sizes = sizes.reshape(-1, bins).cumsum(axis=0).ravel()
-        lines = [np.cumsum(sizes[lag:] * sizes[: self.steps - lag]) for lag in range(bins)]
-        return np.array([x[-1] for x in lines]), np.array([x[self.steps - bins] for x in lines])
+        ends = np.zeros((2, bins))
+        for lag in range(bins):
+            line = np.cumsum(sizes[lag:] * sizes[: self.steps - lag])
+            ends[:, lag] = line[-1], line[self.steps - bins]
+        return ends[0], ends[1]
 
     def covers_restarts(self, separation: int) -> bool:
         """Return True if no weight is negative, or the band is at most the separation."""

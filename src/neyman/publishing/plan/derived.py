@@ -23,7 +23,6 @@ from neyman.publishing.plan.field_types import PlanError, show
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.listed_keys import is_period
 from neyman.publishing.plan.plan_fields import ColumnPart, DerivePart, LookupPart
-from neyman.publishing.plan.query_part import Origin, QueryPart
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,
@@ -249,35 +248,39 @@ def derived_columns(
     return types, tuple(derived)
 
 
-def read_rows_of(
-    document: PlanDocument,
+def read_filters(
+    places: Iterable[tuple[str, str | None]],
     types: ColumnTypes,
-    derived: tuple[Derived, ...],
-    queries: Sequence[QueryPart],
-    origins: Sequence[Origin],
+    failed: Collection[str],
     problems: list[str],
-) -> Rows:
-    """Parse a plan's filters. Add their problems to ``problems``.
+) -> dict[str, Node]:
+    """Parse filters, by their texts. Add their problems to ``problems``.
 
     Args:
-        types, derived: the results of `derived_columns`.
-        queries, origins: the queries, and for each of them the query of the author's plan.
+        places: the place of each filter in the plan, and its text; None for no filter.
+        types: the result of `derived_columns`.
+        failed: derived columns with problems. Filters that read them are left out.
     """
     filters: dict[str, Node] = {}
-    places = [("where", "", document.where)]
-    places += [
-        (f"{origin.where}.where", f" (of query {origin.name!r})", part.where)
-        for origin, part in zip(origins, queries, strict=True)
-    ]
-    failed = (document.derive.keys() | document.lookup.keys()) - {one.name for one in derived}
-    for where, of, text in places:
-        if text is None or not failed.isdisjoint(mentioned(text)):
+    for where, text in places:
+        if text is None or not mentioned(text).isdisjoint(failed):
             continue
         try:
             filters[text] = condition(text, types)
         except ExpressionError as error:
-            problem = f"{where}{of} = {show(text)}: {error}"
+            problem = f"{where} = {show(text)}: {error}"
             problems += [] if problem in problems else [problem]  # keys of a partition may share it
+    return filters
+
+
+def rows_of(
+    document: PlanDocument,
+    types: ColumnTypes,
+    derived: tuple[Derived, ...],
+    filters: Mapping[str, Node],
+    problems: list[str],
+) -> Rows:
+    """Return what a plan computes from each row. Add problems of time zones to ``problems``."""
     nodes = {name for node in filters.values() for name in sources(node)}
     used = nodes.union(*(one.sources for one in derived))
     names = {one.name for one in derived}

@@ -62,10 +62,11 @@ class NoMeasure(QueryPart):
 
 def _measure_meant(word: object) -> str | None:
     """Return the measure that a word names, or comes near to; None if there is none."""
-    text = str(word)
-    near = difflib.get_close_matches(text, MEASURES, n=1)
-    other = SYNONYMS.get(text.casefold().replace("_", " "))
-    return text if text in MEASURES else other or (near[0] if near else None)
+    if (named := next((noun for noun in MEASURES if noun == word), None)) is not None:
+        return named
+    other = SYNONYMS.get(str(word).casefold().replace("_", " "))
+    near = difflib.get_close_matches(str(word), MEASURES, n=1)
+    return other or (near[0] if near else None)
 
 
 def _class_of(value: object) -> str:
@@ -126,7 +127,7 @@ def _own_fields(queries: object, foreign: list[str]) -> object:
         others = every - kind.model_fields.keys()
         result.append({name: value for name, value in query.items() if name not in others})
         for name, value in query.items():
-            if name in others and value is not None:
+            if name in others and value is not None and value is not False and value != {}:
                 spot = f"query[{index}].{name} (of query {query.get('name', kind.noun)!r})"
                 takers = [one.noun for one in MEASURES.values() if name in one.model_fields]
                 alone = f", only a {takers[0]}" if len(takers) == 1 else ""

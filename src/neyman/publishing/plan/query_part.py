@@ -44,7 +44,8 @@ Measure = Literal[
 Scaled = dict[str, tuple[int, ...]]
 """The clips and the edges of a query by field, in units of the last decimal of their column."""
 
-NAME = "\0"  # stands for the name of the query in the problems of `QueryPart.problems`
+# Stands for the name of the query in `QueryPart.problems`: no plan has half of a surrogate pair.
+NAME = "\ud800"
 VALUE_COLUMNS = (
     *("printed", "value", "standard_error", "lower", "upper"),
     *("at_least", "below", "quantile"),

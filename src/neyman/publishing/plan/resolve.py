@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +16,9 @@ from neyman.publishing.plan.derived import (
     check_columns,
     check_marks,
     derived_columns,
-    read_rows_of,
+    read_filters,
     readings_of,
+    rows_of,
 )
 from neyman.publishing.plan.document import PlanDocument
 from neyman.publishing.plan.field_types import PlanError, show, suggest
@@ -34,7 +35,7 @@ from neyman.publishing.plan.measures import INVERSE_SENSITIVITY_METHODS, RankMea
 from neyman.publishing.plan.plan_fields import ColumnPart, KeyFilePart, KeyRangePart
 from neyman.publishing.plan.plan_queries import read_queries, split_queries
 from neyman.publishing.plan.query import Query, names_with_histograms, with_histograms
-from neyman.publishing.plan.query_part import QueryContext
+from neyman.publishing.plan.query_part import Origin, QueryContext, QueryPart
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 from neyman.publishing.plan.totals import Total, read_totals
 
@@ -67,9 +68,20 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     _check_column_types(document, problems)
     hierarchies = _hierarchies(document, folder, problems)
     _unit_and_budget(document, problems)
-    document = _with_pairs(document, hierarchies)
-    queries, origins = split_queries(document, known, problems)
-    rows = read_rows_of(document, types, derived, queries, origins, problems)
+    queries = document.query
+    origins = [Origin(f"query[{index}]", part.name) for index, part in enumerate(queries)]
+    failed = {*document.derive, *document.lookup} - {one.name for one in derived}
+    places = [("where", document.where), *_filter_places(origins, queries)]
+    filters = read_filters(places, types, failed, problems)
+    if not problems:
+        # A filter of the author is an expression before a key's condition is added to it.
+        queries, origins = split_queries(document, known, problems)
+        places = [place for place in _filter_places(origins, queries) if place[1] not in filters]
+        filters |= read_filters(places, types, failed, problems)
+        used = {document.where, *(part.where for part in queries)}
+        filters = {text: node for text, node in filters.items() if text in used}
+    rows = rows_of(document, types, derived, filters, problems)
+    queries = _with_pairs(queries, hierarchies)
     check_marks(document, readings_of(columns, hierarchies, rows), problems)
     context = QueryContext(document, queries, known, hierarchies)
     resolved = read_queries(context, origins, problems)
@@ -87,6 +99,14 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
         if times > 1
     )
     return columns, hierarchies, every, rows, tables, totals, partitions
+
+
+def _filter_places(
+    origins: Sequence[Origin], queries: Sequence[QueryPart]
+) -> Iterable[tuple[str, str | None]]:
+    """Yield the place of each query's filter in the author's plan, and its text."""
+    for origin, part in zip(origins, queries, strict=True):
+        yield f"{origin.where}.where (of query {origin.name!r})", part.where
 
 
 def _list_keys(
@@ -290,19 +310,20 @@ def _hierarchies(
     return tuple(hierarchies)
 
 
-def _with_pairs(document: PlanDocument, hierarchies: tuple[Hierarchy, ...]) -> PlanDocument:
+def _with_pairs(
+    queries: Sequence[QueryPart], hierarchies: tuple[Hierarchy, ...]
+) -> tuple[QueryPart, ...]:
     """Replace "all pairs" by the levels that it stands for, if there are two hierarchies."""
     if len(hierarchies) != 2:
-        return document
+        return tuple(queries)
     first, second = (one.levels for one in hierarchies)
     pairs = [f"{upper}{CROSSED}{lower}" for upper in first for lower in second]
-    queries = [
+    return tuple(
         part.model_copy(
             update={"at": tuple(n for at in part.at for n in (pairs if at == ALL_PAIRS else [at]))}
         )
-        for part in document.query
-    ]
-    return document.model_copy(update={"query": tuple(queries)})
+        for part in queries
+    )
 
 
 def _hierarchy(
