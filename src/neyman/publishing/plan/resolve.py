@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -36,6 +36,7 @@ from neyman.publishing.plan.plan_fields import ColumnPart, KeyFilePart, KeyRange
 from neyman.publishing.plan.plan_queries import read_queries, split_queries
 from neyman.publishing.plan.query import Query, names_with_histograms, with_histograms
 from neyman.publishing.plan.query_part import Origin, QueryContext, QueryPart
+from neyman.publishing.plan.row_expression import ColumnTypes, Node
 from neyman.publishing.plan.tables import PrivateTable, read_tables
 from neyman.publishing.plan.totals import Total, read_totals
 
@@ -68,18 +69,8 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     _check_column_types(document, problems)
     hierarchies = _hierarchies(document, folder, problems)
     _unit_and_budget(document, problems)
-    queries = document.query
-    origins = [Origin(f"query[{index}]", part.name) for index, part in enumerate(queries)]
     failed = {*document.derive, *document.lookup} - {one.name for one in derived}
-    places = [("where", document.where), *_filter_places(origins, queries)]
-    filters = read_filters(places, types, failed, problems)
-    if not problems:
-        # A filter of the author is an expression before a key's condition is added to it.
-        queries, origins = split_queries(document, known, problems)
-        places = [place for place in _filter_places(origins, queries) if place[1] not in filters]
-        filters |= read_filters(places, types, failed, problems)
-        used = {document.where, *(part.where for part in queries)}
-        filters = {text: node for text, node in filters.items() if text in used}
+    queries, origins, filters = _split(document, known, types, failed, problems)
     rows = rows_of(document, types, derived, filters, problems)
     queries = _with_pairs(queries, hierarchies)
     check_marks(document, readings_of(columns, hierarchies, rows), problems)
@@ -99,6 +90,28 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
         if times > 1
     )
     return columns, hierarchies, every, rows, tables, totals, partitions
+
+
+def _split(
+    document: PlanDocument,
+    columns: Mapping[str, Column],
+    types: ColumnTypes,
+    failed: Collection[str],
+    problems: list[str],
+) -> tuple[tuple[QueryPart, ...], Sequence[Origin], Mapping[str, Node]]:
+    """Return the queries, split by their partitions, with their origins, and the parsed filters."""
+    queries = document.query
+    origins = [Origin(f"query[{index}]", part.name) for index, part in enumerate(queries)]
+    places = [("where", document.where), *_filter_places(origins, queries)]
+    filters = read_filters(places, types, failed, problems)
+    if not problems:
+        # A filter of the author is an expression before a key's condition is added to it.
+        queries, origins = split_queries(document, columns, problems)
+        places = [place for place in _filter_places(origins, queries) if place[1] not in filters]
+        filters |= read_filters(places, types, failed, problems)
+        used = {document.where, *(part.where for part in queries)}
+        filters = {text: node for text, node in filters.items() if text in used}
+    return queries, origins, filters
 
 
 def _filter_places(
