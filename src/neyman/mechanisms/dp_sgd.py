@@ -421,7 +421,7 @@ class DPSGD(StandIn):
         step = Gaussian(self.sigma)
         if self.strategy is not None and self.sampling == "cyclic":
             return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
-        if self.strategy is not None and self.sampling == "bins":
+        if isinstance(self.strategy, (Toeplitz, Triangular)) and self.sampling == "bins":
             return BallsInBins(self.strategy, self.sigma, self.rounds)
         if self.strategy is not None:
             column = Fraction(MatrixMechanism(self.strategy, 1).shift())
