@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -107,9 +108,15 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL to the server."""
+        """SIGKILL to the server and its processes, which would end what they began without it."""
         if self.process is not None:
+            pid, children = self.process.pid, list[str]()
+            with suppress(FileNotFoundError):  # it has ended already
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
             self.process.kill()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
             self.process.wait()
 
     def run_as_user(self, *command: object) -> None:

@@ -39,7 +39,7 @@ Triggers enforce these rules (`sqlite.schema` has them as SQLite triggers):
 4. An entry changes from 'reserved' to 'reading', from 'reserved' to 'void', or from 'reading' to
    'released', and in no other way [LE-4]. 'void' subtracts what rule 3 added. An entry is never
    deleted. ``ended`` is set with 'void' and 'released', and in no other state.
-5. A note follows from the last event and from `NOTE_RULE`. A note of kind ``edition`` adds the
+5. A note follows from the last event and from `note_rule`. A note of kind ``edition`` adds the
    largest ``spent``, ``spent_delta``, and ``entries`` of the dataset's account to each purse of the
    population's.
 6. A publication belongs to an entry of its dataset and key that is 'reading'. A piece can be

@@ -193,6 +193,7 @@ class Ledger:
             *(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts, totals),
             *(approval, approvers),
         )
+        names(population=population)
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
         self._store.create(line, digest(line))
         with self._write_transaction() as write:

@@ -66,6 +66,7 @@ def account_terms(
 
 def _approval(approval: str, approvers: object) -> str:
     """Return the needed approval as an event's text: the public keys of approvers, or ""."""
+    names(approval=approval)
     if approval not in ("", "required"):
         raise ValueError(f"approval = {_shown(approval)} must be 'required', or '' for none")
     keys = check.several("approvers", approvers, "public keys")

@@ -96,7 +96,7 @@ _RULES = [
             AND told ->> 'part' = NEW.part AND told ->> 'key' = NEW.key
             AND (told ->> 'units')::bigint = NEW.charge
             AND (told ->> 'delta_units')::bigint = NEW.delta)""",
-        "an entry is the last event''s, begins reserved, has an account and approval",
+        "an entry is the last event''s, begins reserved, has account and approval",
     ),
     # It has the rights of the schema's owner, so no one else needs rights to change a purse. So it
     # checks its caller, which may be a trigger on anyone's table.
