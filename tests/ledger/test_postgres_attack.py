@@ -391,6 +391,8 @@ def test_what_the_database_accepts_verifies(writer: Writer):
             for name, value in itertools.product(
                 sorted({*answer, *fixed, "extra"}), ["gone", *ODD]
             ):
+                if (name, value) == ("extra", "gone"):
+                    continue  # no event at all
                 try:
                     with connection.transaction():
                         attempt_with(connection, kind, answer, name, value)
@@ -405,8 +407,8 @@ def test_what_the_database_accepts_verifies(writer: Writer):
                         answer["entry"] = reserved
                     elif kind == "finish":
                         answer |= finish(reading(book, 0).id)
-                    elif kind == "approve":
-                        book.revoke(NAME, str(book_subject(book)), who="x")
+                    elif kind == "approve" and name != "subject":
+                        book.revoke(NAME, "k", who="x")
                     elif kind == "revoke":
                         book.approve(NAME, "k", plan="x", who="x")
                     elif kind in ("withdraw", "correct"):
@@ -414,12 +416,6 @@ def test_what_the_database_accepts_verifies(writer: Writer):
                         answer["subject"] = str(fresh.id)
     assert accepted > 20
     stands(owner, url, 0)
-
-
-def book_subject(book: Ledger) -> object:
-    """The subject of the last event."""
-    *_, line = book.lines()
-    return json.loads(line)["subject"]
 
 
 def finish(entry: int) -> dict[str, Any]:

@@ -163,11 +163,9 @@ def caveats(receipt: Receipt) -> Element:
             words.number(text) for text in (balance.spent, balance.cap, balance.left)
         )
         lines.append(
-            f"As the ledger said (event {balance.events}), {spent} of {cap} in "
+            f"As the ledger said (event {balance.events} of {balance.account}), {spent} of {cap} in "
             f"{receipt.ledger.currency} had been spent on these {plural(subject)} before this "
-            f"release ({balance.account}), and {left} was left after it. `neyman verify` cannot "
-            "check this without the ledger. Releases outside this ledger are not counted, and "
-            "neither is a wrong statement about who is in which dataset."
+            f"release, and {left} was left after it. Releases outside it are not counted."
         )
     column = receipt.plan.get("unit", {}).get("id")
     if unchecked.one_row_each(subject, column):
