@@ -163,8 +163,8 @@ def caveats(receipt: Receipt) -> Element:
             words.number(text) for text in (balance.spent, balance.cap, balance.left)
         )
         lines.append(
-            f"As the ledger said (event {balance.events} of {balance.account}), {spent} of {cap} in "
-            f"{receipt.ledger.currency} had been spent on these {plural(subject)} before this "
+            f"As the ledger said (event {balance.events} of {balance.account}), {spent} of {cap} "
+            f"in {receipt.ledger.currency} had been spent on these {plural(subject)} before this "
             f"release, and {left} was left after it. Releases outside it are not counted."
         )
     column = receipt.plan.get("unit", {}).get("id")
