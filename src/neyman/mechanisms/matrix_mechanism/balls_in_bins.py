@@ -21,7 +21,6 @@ from neyman.mechanisms.description import COUNT, POSITIVE
 from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Toeplitz, Triangular
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
-from neyman.numerics.rounding import above
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,10 +108,10 @@ class BallsInBins(Mechanism):
         """Return one loss, between those of two simpler Gram matrices [RA-7]."""
         most, least = self._gram
         if self.bins == 1:
-            return (Composition.of([(GaussianLoss(above(Fraction(most[0]))), 1)]),)
+            return (Composition.of([(GaussianLoss(float(most[0])), 1)]),)
         r = self.classes
         upper = _equicorrelated(most[0], most[r::r].max(initial=0.0), self.bins // r, 1)
-        lower = _equicorrelated(least[0], min(least[1:].min(), least[0]), self.bins, -1)
+        lower = _equicorrelated(least[0], least[1:].min(), self.bins, -1)
         how = "between two matrices with equal entries off the diagonal"
         if r > 1:
             how = f"between a matrix with equal entries off the diagonal, and {r} classes of bins"
@@ -133,10 +132,12 @@ def _equicorrelated(diagonal: float, other: float, bins: int, side: int) -> Part
     mu^2 = ``diagonal`` - ``other`` [RA-7].
 
     Args:
-        diagonal, other: the entries of the matrix, 0 <= other <= diagonal.
+        diagonal, other: the entries of the matrix, at least 0. A larger ``other`` counts as
+            ``diagonal``. Below, that is a smaller matrix. Above, only rounding makes it larger.
         bins: its size.
         side: 1 for a loss that dominates, -1 for one that is dominated.
     """
+    other = min(other, diagonal)
     apart = math.sqrt(diagonal - other) * (1 + side * 4 * UNIT)  # slack: counted
     parts: list[tuple[Part, int]] = [(GaussianLoss(other), 1)] if other > 0 else []
     if bins > 1 and apart > 0:

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from neyman.accounting.semantics.digits import many, plain
 from neyman.publishing.plan.clip_search import LIMITS as CLIP_SEARCH_LIMITS
 from neyman.publishing.plan.clip_search import ClipSearch, top_clip
-from neyman.publishing.plan.column import scaled
+from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.field_types import (
     LIMITS,
     Clip,
@@ -379,38 +379,26 @@ class ColumnMeasure(QueryPart):
                 )
             yield (f"{self.given(context, field)}: is not a column with {self.column_kind}; {near}")
 
-    def _scale(
-        self,
-        context: QueryContext,
-        field: str,
-        name: str | None,
-        scaled_fields: Scaled,
-        problems: list[str],
-    ) -> None:
-        """Add the numbers of a field in units of the column's last decimal, or report an error.
+    def _integers(
+        self, context: QueryContext, problems: list[str], **columns: str | None
+    ) -> Scaled:
+        """Return fields in units of the last decimal of their columns. Report what does not fit.
 
-        Other errors report a missing column.
+        A clip to discover has no numbers, and other errors report a missing column.
+
+        Args:
+            columns: for each field, the name of its column.
         """
-        value, column = getattr(self, field), context.columns.get(name or "")
-        if value is None or column is None or not column.integer:
-            return
-        values = [scaled(one, column.decimals) for one in value]
-        numbers = tuple(one for one in values if one is not None)
-        # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
-        most = 2**53
-        if len(numbers) < len(values):
-            digits = f"numbers of at most {column.decimals} decimals"
-            right = digits if column.decimals else "whole numbers"
-            problem = f"must be {right}, as the column {column.name!r} has"
-        elif any(low >= high for low, high in pairwise(numbers)):
-            rising = field == "edges"
-            problem = "must rise" if rising else "the low end must be below the high end"
-        elif any(abs(one) > most for one in numbers):
-            problem = f"must be within {plain(Fraction(most, 10**column.decimals))}"
-        else:
-            scaled_fields[field] = numbers
-            return
-        problems.append(f"{self.given(context, field)}: {problem}")
+        result: Scaled = {}
+        for field, name in columns.items():
+            value, column = getattr(self, field), context.columns.get(name or "")
+            if isinstance(value, tuple) and column is not None and column.integer:
+                numbers, problem = _in_units(value, column, field)
+                if problem:
+                    problems.append(f"{self.given(context, field)}: {problem}")
+                else:
+                    result[field] = numbers
+        return result
 
 
 class Distinct(ColumnMeasure):
@@ -437,9 +425,7 @@ class Histogram(ColumnMeasure):
 
     def scaled(self, context: QueryContext, problems: list[str]) -> Scaled:
         """Return the edges as scaled integers."""
-        result: Scaled = {}
-        self._scale(context, "edges", self.column, result, problems)
-        return result
+        return self._integers(context, problems, edges=self.column)
 
 
 class ClipMeasure(ColumnMeasure):
@@ -456,9 +442,7 @@ class ClipMeasure(ColumnMeasure):
 
     def scaled(self, context: QueryContext, problems: list[str]) -> Scaled:
         """Return the clip as scaled integers."""
-        result: Scaled = {}
-        if self.clip not in SEARCHES:
-            self._scale(context, "clip", self.column, result, problems)
+        result = self._integers(context, problems, clip=self.column)
         self._check_sums(context, result, problems)
         return result
 
@@ -636,10 +620,7 @@ class Ratio(ClipMeasure):
 
     def scaled(self, context: QueryContext, problems: list[str]) -> Scaled:
         """Return both clips as scaled integers."""
-        result: Scaled = {}
-        if self.clip not in SEARCHES:
-            self._scale(context, "clip", self.column, result, problems)
-        self._scale(context, "clip_over", self.over, result, problems)
+        result = self._integers(context, problems, clip=self.column, clip_over=self.over)
         if "clip_over" in result and result["clip_over"][0] < 0:
             problems.append(
                 f"{self.given(context, 'clip_over')}: the low end must be at least 0, as the sum "
@@ -702,12 +683,8 @@ class RankMeasure(ColumnMeasure):
 
     def scaled(self, context: QueryContext, problems: list[str]) -> Scaled:
         """Return the clip or the edges as scaled integers."""
-        result: Scaled = {}
-        if not self.inverse_sensitivity:
-            self._scale(context, "edges", self.column, result, problems)
-        elif self.clip not in SEARCHES:
-            self._scale(context, "clip", self.column, result, problems)
-        return result
+        field = "clip" if self.inverse_sensitivity else "edges"
+        return self._integers(context, problems, **{field: self.column})
 
     def terms(self, scaled: Scaled) -> dict[str, Any]:
         """Return the column, the bins or the points of the clip, and the quantiles."""
@@ -781,6 +758,26 @@ MEASURES: Mapping[str, type[QueryPart]] = {
 
 SYNONYMS = {word: kind.noun for kind in MEASURES.values() for word in kind.synonyms}
 """Other words for measures."""
+
+
+def _in_units(
+    values: Sequence[Fraction], column: Column, field: str
+) -> tuple[tuple[int, ...], str]:
+    """Return numbers in units of a column's last decimal, and why they do not fit, or ""."""
+    exact = [scaled(one, column.decimals) for one in values]
+    numbers = tuple(one for one in exact if one is not None)
+    # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
+    most = 2**53
+    if len(numbers) < len(exact):
+        digits = f"numbers of at most {column.decimals} decimals"
+        right = digits if column.decimals else "whole numbers"
+        return numbers, f"must be {right}, as the column {column.name!r} has"
+    if any(low >= high for low, high in pairwise(numbers)):
+        rising = field == "edges"
+        return numbers, "must rise" if rising else "the low end must be below the high end"
+    if any(abs(one) > most for one in numbers):
+        return numbers, f"must be within {plain(Fraction(most, 10**column.decimals))}"
+    return numbers, ""
 
 
 def range_in(clip: tuple[int, int], table: str) -> tuple[int, int]:
