@@ -391,7 +391,8 @@ class ColumnMeasure(QueryPart):
         """
         result: Scaled = {}
         for field, name in columns.items():
-            value, column = getattr(self, field), context.columns.get(name or "")
+            value: tuple[Fraction, ...] | str | None = getattr(self, field)
+            column = context.columns.get(name or "")
             if isinstance(value, tuple) and column is not None and column.integer:
                 numbers, problem = _in_units(value, column, field)
                 if problem:
