@@ -275,6 +275,20 @@ class AgainstFractions(RuleBasedStateMachine):
             with pytest.raises(LedgerError, match=refused):
                 call(number)
 
+    @rule(number=st.integers(1, 6))
+    def balance(self, number):
+        entry = self.entries.get(number)
+        if entry is None or entry["state"] == "void":
+            return
+        said = self.ledger.balance(number)
+        people = self.population.get(entry["dataset"], entry["dataset"])
+        assert (said.account, said.cap) == (people, self.cap(people, "", "charge"))
+        assert said.left == self.left(entry["dataset"], entry["to"], "")
+        state, entry["state"] = entry["state"], "void"
+        parts = self.parts[people] or ("",)
+        assert said.spent == max(self.spent(people, "", part) for part in parts)
+        entry["state"] = state
+
     @rule()
     def keep(self):
         self.checkpoints.append(self.ledger.checkpoint())

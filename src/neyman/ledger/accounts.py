@@ -7,8 +7,17 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from neyman.ledger.database import Transaction
-from neyman.ledger.events import Writer
-from neyman.ledger.records import KEEPING, Account, BudgetRefused, LedgerError, Part, describe_unit
+from neyman.ledger.events import Writer, checkpoint_of
+from neyman.ledger.records import (
+    KEEPING,
+    Account,
+    Balance,
+    BudgetRefused,
+    Entry,
+    LedgerError,
+    Part,
+    describe_unit,
+)
 from neyman.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.ledger.units import DELTA, UNIT, units_up
 from neyman.ledger.validation import names, replacement
@@ -167,6 +176,16 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
         approval="required" if terms.approval else "",
         approvers=tuple(texts(terms.approval)) if terms.approval else (),
     )
+
+
+def balance_of(db: Transaction, entry: Entry) -> Balance:
+    """Return the budget of the people of a charged entry, as `Ledger.balance` does."""
+    own, payer = account_of(db, entry.dataset), account_of(db, entry.dataset, entry.to)
+    people = account_of(db, own.population) if own.population else own
+    charge = Fraction(units_up(entry.charge), UNIT)
+    others = [part.spent - charge * (entry.part in ("", part.name)) for part in own.parts]
+    spent = people.spent - own.spent + max(others or [own.spent - charge])
+    return Balance(people.dataset, spent, payer.left, people.cap, checkpoint_of(db).events)
 
 
 def _editions(db: Transaction, dataset: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 from neyman import notebook
 from neyman.accounting.semantics.digits import plain
 from neyman.elements import Node
-from neyman.ledger.accounts import account_of, admit, join, registered, situation
+from neyman.ledger.accounts import account_of, admit, balance_of, join, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import (
     START,
@@ -40,7 +40,7 @@ from neyman.ledger.entries import (
 from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.ledger.publication import count_steps, publish, steps_of
 from neyman.ledger.published_files import StoredFiles
-from neyman.ledger.records import Account, Approval, Entry, LedgerError, Sequel
+from neyman.ledger.records import Account, Approval, Balance, Entry, LedgerError, Sequel
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
 from neyman.ledger.sqlite.store import SQLiteFile
 from neyman.ledger.units import DELTA, MOST, UNIT
@@ -441,6 +441,16 @@ class Ledger:
                 raise LedgerError(f"entry {entry.id} of {entry.dataset} {why[entry.state]}")
             write.begin(entry.id)
             return entry_of(write.db, entry.id)
+
+    def balance(self, entry: Entry | int) -> Balance:
+        """Return what the ledger says about the budget of the people of a charged entry.
+
+        Args:
+            entry: an entry that is not void, or its number.
+        """
+        asked = _entry_or_number(entry)
+        with self._reading(self._checkpoint_path) as db:
+            return balance_of(db, meant(db, asked))
 
     def steps(self, entry: Entry | int) -> int | None:
         """Return how many steps of an entry have begun, or None before the first count.

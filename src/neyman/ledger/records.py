@@ -220,6 +220,24 @@ class Sequel(NamedTuple):
     when: str
 
 
+class Balance(NamedTuple):
+    """State the budget of the people of an entry at one moment of the ledger.
+
+    Args:
+        account: the dataset of the entry, or the population of an edition.
+        spent: its total charge without this entry, in the currency.
+        left: what the payer of the entry may still be charged.
+        cap: the account's cap.
+        events: the number of the ledger's events at that moment.
+    """
+
+    account: str
+    spent: Fraction
+    left: Fraction
+    cap: Fraction
+    events: int
+
+
 State = Literal["reserved", "reading", "released", "void"]
 
 

@@ -129,7 +129,8 @@ def test_a_forged_number_in_a_printed_cell_is_found(ledger: Ledger):
      "a quantiles takes none"),
     (SUM | {"clip": [-1, 2], "nonnegative": True}, {}, "this sum can be negative"),
     (SUM | {"clip": [-1, 2], **RULE}, {}, "this sum can be negative"),
-    (RULE, {"consistency": {"method": "least-squares"}}, "leave [consistency] out"),
+    (RULE, {"consistency": {"method": "least-squares"}}, "one subtraction returns the number"),
+    ({"nonnegative": True}, {"consistency": {"method": "least-squares"}}, "method = 'nonnegative'"),
 ])  # fmt: skip
 def test_rules_that_cannot_hold_are_refused(query: dict[str, Any], more: Any, refused: str):
     with pytest.raises(PlanError) as error:
@@ -157,3 +158,25 @@ def test_the_rule_is_read_from_a_file(ledger: Ledger):
         "below": "10",
         "as": "<10",
     }
+
+
+def test_cells_of_discovered_keys_and_of_groups_with_detail_follow_the_rule(ledger: Ledger):
+    rule = {"print": {"below": 102, "as": "few"}}
+    deep = {"name": "deep", "by": [], "detail": [[], ["key"]], "thresholds": [100]}
+    found = {"name": "found", "delta": 1e-6}
+    split = ny.run(plan(deep | rule), PEOPLE, ledger, "deep", pages={})
+    more = {
+        "columns": COLUMNS | {"key": {"discover": True}},
+        "budget": {"zcdp": "1/2", "delta": 1e-5},
+    }
+    book = Ledger("other.db")
+    book.create("people@1", cap=9, delta_cap="1/1000", **UNIT)
+    listed = ny.run(plan(found | rule, **more), PEOPLE, book, "found", pages={})
+    for table in (split.tables["deep.all"], listed.tables["found.all"]):
+        rows = table.to_pylist()
+        hidden = [row for row in rows if row["printed"] == "few"]
+        assert hidden
+        assert all(row[column] is None for row in hidden for column in MEASURED)
+        assert all(row["value"] >= 102 for row in rows if row["printed"] is None)
+    for folder in ("deep", "found"):
+        assert all(check.ok for check in publishing.verify(folder, {}))

@@ -164,8 +164,8 @@ def caveats(receipt: Receipt) -> Element:
         )
         lines.append(
             f"As the ledger said (event {balance.events} of {balance.account}), {spent} of {cap} "
-            f"in {receipt.ledger.currency} had been spent on these {plural(subject)} before this "
-            f"release, and {left} was left after it. Releases outside it are not counted."
+            f"in {receipt.ledger.currency} had been charged for these {plural(subject)} apart from "
+            f"this release, and {left} was left. Releases outside it are not counted."
         )
     column = receipt.plan.get("unit", {}).get("id")
     if unchecked.one_row_each(subject, column):

@@ -108,6 +108,14 @@ class UnitRows(QueryPart):
     tables = ("rows",)
 
 
+_NOT_BESIDE_CONSISTENCY = {
+    "print": "where tables add up, one subtraction returns the number of a cell that is printed as "
+    "a text: leave print or [consistency] out",
+    "nonnegative": "leave it out: consistency.method = 'nonnegative' gives tables that add up and "
+    "have no negative cell",
+}
+
+
 class PrintMeasure(QueryPart):
     """Count or add up what is never negative, so that cells may follow a rule when printed."""
 
@@ -117,11 +125,9 @@ class PrintMeasure(QueryPart):
     nonnegative: bool = Field(False, description="true to publish values below 0 as 0")
 
     @property
-    def _why_not_printed(self) -> str:
-        """Return why no cell can be printed as a text, or raised to 0; "" if it can."""
-        if self.delta is not None:
-            return "with delta, a published value decides which rows there are"
-        return ""
+    def _is_signed(self) -> bool:
+        """Return True if a true value can be negative."""
+        return False
 
     def terms(self, scaled: Scaled) -> dict[str, Any]:
         """Return the rules for cells, with those of the measure."""
@@ -131,12 +137,14 @@ class PrintMeasure(QueryPart):
     def problems(self, context: QueryContext) -> Iterator[str]:
         """Yield every problem of the query's fields."""
         yield from super().problems(context)
-        reason = self._why_not_printed
-        if not reason and context.sections.consistency is not None:
-            reason = "consistent tables are made of the printed values: leave [consistency] out"
-        for field in ("print", "nonnegative") if reason else ():
-            if getattr(self, field):
+        for field in ("print", "nonnegative"):
+            if not getattr(self, field):
+                continue
+            if self._is_signed:
+                reason = "this sum can be negative: give its clip a low end of at least 0"
                 yield f"{context.spot(field)}: {reason}"
+            elif context.sections.consistency is not None:
+                yield f"{context.spot(field)}: {_NOT_BESIDE_CONSISTENCY[field]}"
 
 
 class Count(PrintMeasure):
@@ -190,12 +198,6 @@ class Count(PrintMeasure):
             detail = Detail(first_table(self.name), share, self.detail, thresholds)
         totals = tuple((level, public[level]) for level in levels if level in public)
         return super().terms(scaled) | {"public": totals, "detail": detail}
-
-    @property
-    def _why_not_printed(self) -> str:
-        if self.detail is not None:
-            return "with detail, a published value decides which rows there are"
-        return super()._why_not_printed
 
     def problems(self, context: QueryContext) -> Iterator[str]:
         """Yield every problem of the query's fields."""
@@ -558,11 +560,9 @@ class Sum(SearchMeasure, PrintMeasure):
     unknown_keys = True
 
     @property
-    def _why_not_printed(self) -> str:
-        negative = self.clip == "discover-signed"
-        if negative or (isinstance(self.clip, tuple) and self.clip[0] < 0):
-            return "this sum can be negative: give its clip a low end of at least 0"
-        return super()._why_not_printed
+    def _is_signed(self) -> bool:
+        low = self.clip[0] if isinstance(self.clip, tuple) else 0
+        return self.clip == "discover-signed" or low < 0
 
 
 class Mean(SearchMeasure):

@@ -124,26 +124,6 @@ class Payer:
             totals=self.totals,
         )
 
-    def spent(self) -> tuple[str, Fraction]:
-        """Return the account that counts for these people, and its total charge so far."""
-        account = self.ledger.account(self.dataset)
-        name = account.population or self.dataset
-        return name, self.ledger.account(name).spent
-
-    def balance(self, name: str, before: Fraction) -> parts.BalancePart:
-        """Return what the ledger says about the budget of these people after a charge.
-
-        Args:
-            name, before: as `spent` returned them before the charge.
-        """
-        return parts.BalancePart(
-            account=name,
-            spent=str(before),
-            left=str(self.ledger.account(self.dataset, self.account).left),
-            cap=str(self.ledger.account(name).cap),
-            events=self.ledger.checkpoint().events,
-        )
-
     def ledger_part(self, entry: Entry) -> parts.LedgerPart:
         """Return the part of a receipt about the charge."""
         return parts.LedgerPart.of(

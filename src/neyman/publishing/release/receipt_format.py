@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from neyman.accounting.semantics.budget import PlanBudget, budget_of
-from neyman.ledger.records import Approval
+from neyman.ledger.records import Approval, Balance
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -222,8 +222,8 @@ class BalancePart(ReceiptPart):
 
     Args:
         account: the dataset, or the population of an edition.
-        spent: its total charge before this release, in the currency.
-        left: what a later release of the dataset may still be charged.
+        spent: its total charge without this release, in the currency.
+        left: what its payer may still be charged.
         cap: the account's cap.
         events: the number of the ledger's events at that moment.
     """
@@ -233,6 +233,13 @@ class BalancePart(ReceiptPart):
     left: str
     cap: str
     events: int
+
+    @classmethod
+    def of(cls, balance: Balance) -> Self:
+        """Return the part of a receipt about a balance of the ledger."""
+        account, *amounts, events = balance
+        spent, left, cap = map(str, amounts)
+        return cls(account=account, spent=spent, left=left, cap=cap, events=events)
 
 
 class LedgerPart(ReceiptPart):

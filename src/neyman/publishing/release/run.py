@@ -69,7 +69,12 @@ from neyman.publishing.release.folder import (
     sweep,
 )
 from neyman.publishing.release.receipt import computed, draft
-from neyman.publishing.release.receipt_format import Receipt, ReceiptConsistency, ReceiptTable
+from neyman.publishing.release.receipt_format import (
+    BalancePart,
+    Receipt,
+    ReceiptConsistency,
+    ReceiptTable,
+)
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, ssh_sign
@@ -134,7 +139,6 @@ class FirstRun:
         approval = checked_approval(payer.ledger, plan.dataset, plan.hash, self.sign)
         if approval is not None:
             receipt = receipt.model_copy(update={"ledger": receipt.ledger.approved(approval)})
-        before = payer.spent() if self.balance else None
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
             entry = payer.reserve(
@@ -156,9 +160,10 @@ class FirstRun:
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
-                if before is not None:
-                    known = receipt.ledger.model_copy(update={"balance": payer.balance(*before)})
-                    receipt = receipt.model_copy(update={"ledger": known})
+                if self.balance:
+                    known = BalancePart.of(payer.ledger.balance(entry))
+                    paid = receipt.ledger.model_copy(update={"balance": known})
+                    receipt = receipt.model_copy(update={"ledger": paid})
                 self._write(stage, entry, steps, form, tables, receipt)
                 steps("keeping a copy in the ledger", 0.92)
                 if first := call.finish(stage.files(), plan.corrects):

@@ -21,6 +21,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from neyman.accounting.semantics.digits import many
+from neyman.numerics.arrays import Integers
 from neyman.publishing.consistency.published_forms import FOLDER
 from neyman.publishing.plan.column import key_text
 from neyman.publishing.plan.query import measures_of
@@ -140,7 +141,7 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.M
         shown = integers(value.fill_null(pa.scalar(0, value.type)))
         noisy = np.where(hidden, form.least_shown - 1, shown)
     if form.discovered:
-        _check_discovered(form, table, memory)
+        _check_discovered(form, table, noisy, memory)
         own = form.named(table.select(names), noisy)
     else:
         own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
@@ -184,7 +185,9 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
         raise Differs(f"a {what}, its error or its interval is impossible")
 
 
-def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
+def _check_discovered(
+    form: Form, table: pa.Table, noisy: Integers, memory: size_limits.MemoryLimit
+) -> None:
     """Check that discovered keys are possible, and sorted so that their order reveals nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
@@ -213,7 +216,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLim
             raise Differs(f"a key in column {name!r} is not one of the public ones")
     entry, sigma_squared = form.entries[0]
     least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
-    if form.shown is entry and len(table) and table.column("value").to_numpy().min() < least:
+    if form.shown is entry and noisy.min(initial=least) < least:
         raise Differs(f"a value is below the threshold, {least}")
 
 
