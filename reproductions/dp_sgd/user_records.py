@@ -36,7 +36,7 @@ record. With `"users"` it is the noise divided by the clip of one user's sum. `r
 The guarantee is for datasets that differ in all records of one user (add-remove). It holds only if
 no user has more records than stated, so the loop must drop the others first, by a rule that reads
 this user's records alone. Records need Poisson batches. Users may also be drawn with
-`sampling="allocated"` or `"k-of-t"`.
+`sampling="allocated"`, `"k-of-t"`, or `"bins"`.
 
 In an expression, `mechanism.user(k)` does the same:
 

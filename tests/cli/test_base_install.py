@@ -101,6 +101,7 @@ COMMANDS = dict(commands(typer.main.get_command(app)))  # pyright: ignore[report
 GIVEN = {
     "plan": "plan.toml", "data": "people=people.csv", "ledger": "ledger.db", "out": "out",
     "receipt": "out", "folder": "out", "dataset": "people@1", "to": "team", "cap": "1",
+    "file": "plan.toml", "who": "a person", "why": "a slip", "population": "people@all",
     "entry": "1", "path": "key.pem", "rows": "rows.parquet", "sql": "SELECT COUNT(*) FROM people",
 }  # fmt: skip
 ALONE = {

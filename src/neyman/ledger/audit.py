@@ -277,22 +277,25 @@ class _Replay:
 
     def _largest(self, dataset: str) -> list[int]:
         """Return the largest charge, delta, and number of entries of a part of an account."""
-        own = [self.purses[key] for key in self._keys(dataset, "", "")]
+        own = self._purses(dataset, "", "")
         return [max(purse[place] for purse in own) for place in (2, 3, 4)]
 
-    def _keys(self, dataset: str, holder: str, part: str) -> list[_Purse]:
-        parts = [part] if part else self.accounts[dataset]["parts"] or [""]
-        return [(dataset, holder, part) for part in parts]
+    def _purses(self, dataset: str, holder: str, part: str) -> list[list[Any]]:
+        """Return a holder's purse for a part, or for each part of all the data."""
+        own: list[list[Any]] = []
+        for one in [part] if part else self.accounts[dataset]["parts"] or [""]:
+            purse = self.purses.get((dataset, holder, one))
+            if purse is None:
+                raise Damage(f"spends of {holder or dataset}, which has no part {one!r}")
+            own.append(purse)
+        return own
 
     def _add(self, whose: _Purse, *amounts: int) -> None:
         """Add a charge, a delta, and a number of entries to the purses of a holder."""
-        for key in self._keys(*whose):
-            purse = self.purses.get(key)
-            if purse is None:
-                raise Damage(f"spends of {key[1] or key[0]}, which has no part {key[2]!r}")
+        for purse in self._purses(*whose):
             purse[2:5] = (has + more for has, more in zip(purse[2:5], amounts, strict=True))
             if purse[2] > purse[0] or purse[3] > purse[1]:
-                raise Damage(f"spends more of {key[0]} than its cap")
+                raise Damage(f"spends more of {whose[0]} than its cap")
 
     def _holder(self, event: Mapping[str, Any], holder: str, parts: list[str]) -> None:
         cap, delta_cap = fraction(event, "cap"), fraction(event, "delta_cap")
