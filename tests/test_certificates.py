@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -34,15 +35,30 @@ def cited() -> dict[str, set[str]]:
     return by_key
 
 
-def test_labels_are_numbered_from_one_on_each_page_and_each_is_there_once():
-    prefixes: dict[str, str] = {}
+def test_the_labels_of_a_prefix_are_numbered_from_one_and_stand_together():
+    labels = [label for label, _, _ in defined()]
+    runs = [(prefix, len([*run])) for prefix, run in groupby(labels, lambda x: x.split("-")[0])]
+    assert labels == [f"{prefix}-{n}" for prefix, most in runs for n in range(1, most + 1)]
+    assert len(runs) == len(dict(runs)) > 50
+
+
+def test_each_section_leads_back_to_the_code_that_cites_its_labels():
+    """A section names only files that cite it, and files of each folder that has such files."""
+    files: dict[str, set[Path]] = {}
+    for label, paths in cited().items():
+        files.setdefault(label.split("-")[0], set()).update(map(Path, paths))
+    named: dict[str, set[Path]] = {}
     for page in PAGES:
-        labels = [label for label, name, _ in defined() if name == page.name]
-        if labels:
-            prefix = labels[0].split("-")[0]
-            assert labels == [f"{prefix}-{n}" for n in range(1, len(labels) + 1)], page.name
-            assert prefixes.setdefault(prefix, page.name) == page.name
-    assert len(prefixes) > 20
+        text = page.read_text("utf-8")
+        sections = re.findall(r"^Code: (.*?)\n\n.*?^\(([a-z]+)-1\)=$", text, re.M | re.S)
+        for code, prefix in sections:
+            paths = {Path("src/neyman") / path for path in re.findall(r"`([\w/.]+)`", code)}
+            named[prefix.upper()] = paths
+    reproduced = {path for paths in files.values() for path in paths if path.parts[0] != "src"}
+    assert named.keys() == files.keys()
+    for prefix, paths in files.items():
+        assert named[prefix] <= paths - reproduced, prefix
+        assert {path.parent for path in named[prefix]} == {p.parent for p in paths - reproduced}
 
 
 def test_every_label_that_the_code_cites_is_on_a_page():
@@ -58,12 +74,12 @@ def test_every_inequality_of_a_page_is_cited_or_explains():
     assert both == []
 
 
-def test_the_index_lists_every_page_with_its_prefix():
+def test_the_index_lists_every_page_with_its_prefixes():
     index = (ROOT / "docs/certificates/index.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\|\[[^\]]+\]\(([\w-]+)\.md\)\|(\w+)\|", index, re.M))
-    assert [f"{name}.md" for name in rows] == [
-        f"{name}.md" for name in re.search(r":hidden:\n(.*?)```", index, re.S)[1].split()
-    ]
+    rows = dict(re.findall(r"^\|\[[^\]]+\]\(([\w-]+)\.md\)\|([\w, ]+)\|", index, re.M))
+    assert [*rows] == re.search(r":hidden:\n(.*?)```", index, re.S)[1].split()
     assert {f"{name}.md" for name in rows} | {"index.md"} == {page.name for page in PAGES}
+    prefixes: dict[str, dict[str, None]] = {}
     for label, page, _ in defined():
-        assert rows[page.removesuffix(".md")] == label.split("-")[0]
+        prefixes.setdefault(page.removesuffix(".md"), {})[label.split("-")[0]] = None
+    assert {page: ", ".join(labels) for page, labels in prefixes.items()} == rows
