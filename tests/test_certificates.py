@@ -17,9 +17,7 @@ def defined() -> list[tuple[str, str, bool]]:
     results = []
     for page in PAGES:
         text = page.read_text("utf-8")
-        anchors = re.findall(r"^\(([a-z]{1,2}-\d+)\)=$", text, re.M)
         heads = re.findall(rf"^\*\*({LABEL})\. [^*]+\.\*\*( \(explanatory\))?", text, re.M)
-        assert anchors == [label.lower() for label, _ in heads], page.name
         results += [(label, page.name, bool(note)) for label, note in heads]
     return results
 
@@ -51,10 +49,10 @@ def test_each_section_leads_back_to_the_code_that_cites_its_labels():
     named: dict[str, set[Path]] = {}
     for page in PAGES:
         text = page.read_text("utf-8")
-        sections = re.findall(r"^Code: (.*?)\n\n.*?^\(([a-z]+)-1\)=$", text, re.M | re.S)
+        sections = re.findall(r"^Code: (.*?)\n\n.*?^\*\*([A-Z]+)-1\. ", text, re.M | re.S)
         for code, prefix in sections:
             paths = {Path("src/neyman") / path for path in re.findall(r"`([\w/.]+)`", code)}
-            named[prefix.upper()] = paths
+            named[prefix] = paths
     reproduced = {path for paths in files.values() for path in paths if path.parts[0] != "src"}
     assert named.keys() == files.keys()
     for prefix, paths in files.items():
