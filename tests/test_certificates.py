@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
+from os.path import dirname
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -43,21 +44,20 @@ def test_the_labels_of_a_prefix_rise_and_stand_together():
 
 def test_each_section_leads_back_to_the_code_that_cites_its_labels():
     """A section names only files that cite it, and files of each folder that has such files."""
-    files: dict[str, set[Path]] = {}
+    files: dict[str, set[str]] = {}
     for label, paths in cited().items():
-        files.setdefault(label.split("-")[0], set()).update(map(Path, paths))
-    named: dict[str, set[Path]] = {}
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        sections = re.findall(r"^Code: (.*?)\n\n.*?^\*\*([A-Z]+)-1\. ", text, re.M | re.S)
-        for code, prefix in sections:
-            paths = {Path("src/neyman") / path for path in re.findall(r"`([\w/.]+)`", code)}
-            named[prefix] = paths
-    reproduced = {path for paths in files.values() for path in paths if path.parts[0] != "src"}
+        own = {path for path in paths if path.startswith("src")}
+        files.setdefault(label.split("-")[0], set()).update(own)
+    section = re.compile(r"^Code: (.*?)\n\n.*?^\*\*([A-Z]+)-1\. ", re.M | re.S)
+    named = {
+        prefix: {f"src/neyman/{path}" for path in re.findall(r"`([\w/.]+)`", code)}
+        for page in PAGES
+        for code, prefix in section.findall(page.read_text("utf-8"))
+    }
     assert named.keys() == files.keys()
     for prefix, paths in files.items():
-        assert named[prefix] <= paths - reproduced, prefix
-        assert {path.parent for path in named[prefix]} == {p.parent for p in paths - reproduced}
+        assert named[prefix] <= paths, prefix
+        assert {*map(dirname, named[prefix])} == {*map(dirname, paths)}, prefix
 
 
 def test_every_label_that_the_code_cites_is_on_a_page():
