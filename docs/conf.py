@@ -5,6 +5,7 @@ The tests run the code of every page (tests/test_docs.py).
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,14 @@ def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines:
     lines[:] = [line if "`" in line else line.replace("|", "\\|") for line in lines]
 
 
+def add_anchors(app: Any, page: str, source: list[str]) -> None:
+    """Put the anchor of its label before each statement of a certificate: UN-1 is #un-1."""
+    if page.startswith("certificates/"):
+        head = re.compile(r"(?<!\)=\n\n)^\*\*([A-Z]{1,2}-\d+)\. ", re.M)
+        source[0] = head.sub(lambda m: f"({m[1].lower()})=\n\n{m[0]}", source[0])
+
+
 def setup(app: Any) -> None:
     """What Sphinx calls."""
+    app.connect("source-read", add_anchors)
     app.connect("autodoc-process-docstring", escape_bars)

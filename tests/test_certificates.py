@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
+from os.path import dirname
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -16,9 +18,7 @@ def defined() -> list[tuple[str, str, bool]]:
     results = []
     for page in PAGES:
         text = page.read_text("utf-8")
-        anchors = re.findall(r"^\(([a-z]{1,2}-\d+)\)=$", text, re.M)
         heads = re.findall(rf"^\*\*({LABEL})\. [^*]+\.\*\*( \(explanatory\))?", text, re.M)
-        assert anchors == [label.lower() for label, _ in heads], page.name
         results += [(label, page.name, bool(note)) for label, note in heads]
     return results
 
@@ -34,15 +34,30 @@ def cited() -> dict[str, set[str]]:
     return by_key
 
 
-def test_labels_are_numbered_from_one_on_each_page_and_each_is_there_once():
-    prefixes: dict[str, str] = {}
-    for page in PAGES:
-        labels = [label for label, name, _ in defined() if name == page.name]
-        if labels:
-            prefix = labels[0].split("-")[0]
-            assert labels == [f"{prefix}-{n}" for n in range(1, len(labels) + 1)], page.name
-            assert prefixes.setdefault(prefix, page.name) == page.name
-    assert len(prefixes) > 20
+def test_the_labels_of_a_prefix_rise_and_stand_together():
+    """A label that is gone is not given again, so numbers rise, perhaps with gaps."""
+    labels = [label.split("-") for label, _, _ in defined()]
+    runs = [(prefix, [int(n) for _, n in run]) for prefix, run in groupby(labels, lambda x: x[0])]
+    assert len(runs) == len(dict(runs)) > 50
+    assert [run for run in runs if run[1] != sorted({*run[1]}) or run[1][0] != 1] == []
+
+
+def test_each_section_leads_back_to_the_code_that_cites_its_labels():
+    """A section names only files that cite it, and files of each folder that has such files."""
+    files: dict[str, set[str]] = {}
+    for label, paths in cited().items():
+        own = {path for path in paths if path.startswith("src")}
+        files.setdefault(label.split("-")[0], set()).update(own)
+    section = re.compile(r"^Code: (.*?)\n\n.*?^\*\*([A-Z]+)-1\. ", re.M | re.S)
+    named = {
+        prefix: {f"src/neyman/{path}" for path in re.findall(r"`([\w/.]+)`", code)}
+        for page in PAGES
+        for code, prefix in section.findall(page.read_text("utf-8"))
+    }
+    assert named.keys() == files.keys()
+    for prefix, paths in files.items():
+        assert named[prefix] <= paths, prefix
+        assert {*map(dirname, named[prefix])} == {*map(dirname, paths)}, prefix
 
 
 def test_every_label_that_the_code_cites_is_on_a_page():
@@ -58,12 +73,12 @@ def test_every_inequality_of_a_page_is_cited_or_explains():
     assert both == []
 
 
-def test_the_index_lists_every_page_with_its_prefix():
+def test_the_index_lists_every_page_with_its_prefixes():
     index = (ROOT / "docs/certificates/index.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\|\[[^\]]+\]\(([\w-]+)\.md\)\|(\w+)\|", index, re.M))
-    assert [f"{name}.md" for name in rows] == [
-        f"{name}.md" for name in re.search(r":hidden:\n(.*?)```", index, re.S)[1].split()
-    ]
+    rows = dict(re.findall(r"^\|\[[^\]]+\]\(([\w-]+)\.md\)\|([\w, ]+)\|", index, re.M))
+    assert [*rows] == re.search(r":hidden:\n(.*?)```", index, re.S)[1].split()
     assert {f"{name}.md" for name in rows} | {"index.md"} == {page.name for page in PAGES}
+    prefixes: dict[str, dict[str, None]] = {}
     for label, page, _ in defined():
-        assert rows[page.removesuffix(".md")] == label.split("-")[0]
+        prefixes.setdefault(page.removesuffix(".md"), {})[label.split("-")[0]] = None
+    assert {page: ", ".join(labels) for page, labels in prefixes.items()} == rows

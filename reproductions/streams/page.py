@@ -249,7 +249,7 @@ def _safe() -> str:
 - **The release** is W x + Z, with W = 65536 C and x in whole numbers, and Z exact discrete Gaussian
   noise on secure bits. The reader sees nothing else, so floating-point arithmetic after it costs
   digits and no privacy.
-- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md). Whole numbers
+- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). Whole numbers
   raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a record does
   in it) depends on earlier releases.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each

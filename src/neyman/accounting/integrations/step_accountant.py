@@ -438,7 +438,7 @@ def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
             "epsilon": [{"delta": d} | _ends(curve.epsilon(d)) for d in DELTAS],
             "power": [{"level": level} | _ends(curve.power(level)) for level in LEVELS],
         },
-        "proof": "OS-1 and OS-2 of docs/certificates/opacus.md",
+        "proof": "OS-1 and OS-2 of docs/certificates/training.md",
         "conditions": [*CONDITIONS, *floats],
     }
 

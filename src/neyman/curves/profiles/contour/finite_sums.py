@@ -4,7 +4,7 @@ Losses of discrete noise on a sample are unevenly spaced. Their characteristic f
 sum that returns near 1 far out. But the mean of its squared size over any window is at most the
 mean around 0. So sums over cells bound the nodes beyond the last one of a line. Rare large losses
 are split off by size, as for Gaussian steps (`brackets`). See
-docs/certificates/finite-values.md for the derivation.
+docs/certificates/contour-parts.md for the derivation.
 """
 
 from __future__ import annotations
