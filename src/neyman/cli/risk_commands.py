@@ -63,59 +63,62 @@ def _check_place(out: Path) -> None:
 def _lines(answer: PlainTablesRisk) -> Iterator[RenderableType]:
     from neyman import publishing
 
+    people, of = f"{answer.people:,} people", answer.attribute
     yield marked(publishing.NOTICE, "bold red", "")
-    people, of = f"{answer.people:,}", answer.attribute
-    for table in answer.tables:
-        if table.exact:
-            yield (
-                f"{table.table} has exact counts: an attacker who knows all other rows reads the "
-                f"{of} of each of the {people} people."
-            )
-    heads = ("all other rows known", "people certain", "power at 1%", "power at 5%")
-    rows = [(one.table, one.certain, one.powers) for one in answer.tables]
-    if len(rows) > 1:
-        rows.append(("all tables", answer.certain, answer.powers))
-    yield columns(heads, ((name, f"{n:,}", *_powers(powers)) for name, n, powers in rows))
-    yield (
-        f"A person is certain if every other {of} is impossible. The power is the largest, over "
-        "the people and two values of theirs: how often an attacker confirms a true value at this "
-        "rate of false ones. Guessing has 1% and 5%."
+    for each in answer.exact:
+        yield (
+            f"{each} has exact counts by {of}: an attacker who knows all other rows reads the {of} "
+            f"of each of the {people}."
+        )
+    yield columns(
+        ("all other rows known", "people certain", "power at 1%", "power at 5%"),
+        (
+            (", ".join(each.tables), f"{each.certain:,}", *_percents(each.powers))
+            for each in answer.known_rows
+        ),
     )
-    for table in answer.tables:
-        if table.exchange or table.not_enumerated:
-            low, high = _powers(table.exchange)
+    yield (
+        f"A person is certain if every other {of} is impossible. The power is the largest over all "
+        "people and values: how often an attacker confirms a true value at this rate of false "
+        "ones. Guessing has 1% and 5%."
+    )
+    for each in answer.known_rows:
+        if each.exchange or each.not_enumerated:
+            low, high = _percents(each.exchange)
             yield (
-                f"{table.table}, swaps: which of two people has which value, if all else is known: "
-                f"power {low} at 1%, and {high} at 5%. {table.not_enumerated:,} people are in "
-                "groups that are too large to be enumerated."
+                f"{each.tables[0]}: which of two people has which swapped value, if all else is "
+                f"known: power {low} at 1%, {high} at 5%. Not computed for groups that are too "
+                f"large: {each.not_enumerated:,} people."
             )
     for what, number, left in (
         (
-            f"All other columns of everyone known: people in groups with one possible {of}",
+            f"All other columns of everyone known: in groups with one possible {of}",
             answer.groups,
             answer.groups_not_computed,
         ),
         (
-            "Nothing known: people in cells of the cross-table with one possible count",
+            "Only the tables known: in cells of their cross-table with one possible count",
             answer.cells,
             answer.cells_not_computed,
         ),
     ):
         yield f"{what}: {number:,} of {people}" + (f", not computed for {left:,}" if left else "")
-    shown = answer.ranges[:SHOWN_CELLS]
     yield columns(
         ("cell", "least", "largest"),
         (
             (
-                " > ".join(each.values()),
-                *((f"{low:,}", f"{high:,}") if exact else ["not computed"] * 2),
+                " > ".join(each.values.values()),
+                *((f"{each.least:,}", f"{each.largest:,}") if each.exact else _NOT_COMPUTED),
             )
-            for each, low, high, exact in shown
+            for each in answer.ranges[:SHOWN_CELLS]
         ),
     )
-    if more := len(answer.ranges) - len(shown):
+    if (more := len(answer.ranges) - SHOWN_CELLS) > 0:
         yield f"and {more:,} more cells (--json lists all)"
 
 
-def _powers(powers: Powers | None) -> list[str]:
-    return [f"{one:.1%}" for one in powers.values()] if powers else ["not computed"] * 2
+_NOT_COMPUTED = ("not computed", "not computed")
+
+
+def _percents(powers: Powers | None) -> tuple[str, ...]:
+    return tuple(f"{one:.1%}" for one in powers.values()) if powers else _NOT_COMPUTED

@@ -6,15 +6,15 @@ sums of counts of cross cells.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from neyman.auditing.plain_tables.method import Method, TableMethod
@@ -30,7 +30,7 @@ EMPTY = -1  # a suppressed count
 class Limits:
     """Limit the sizes of tables."""
 
-    cells: int = 200_000  # cross cells
+    cells: int = 200_000  # cross cells, and cells of a table
     combinations: int = 1_000_000  # different combinations of values in the rows
     table_bytes: int = 2**26
 
@@ -40,15 +40,15 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Table:
-    """Represent a published table.
+    """Represent a published table. Its cells are in the order of `TableMethod.columns`.
 
     Args:
         name: the file.
-        shape: the number of categories of each column of ``by``.
+        shape: the number of categories of each column.
         at: the cell of the table that each cross cell is in.
-        counts: the number of rows in each cell.
-        published: the published count of each cell, or `EMPTY`.
-        totals: the published total of each line, if the table has totals.
+        counts: the number of rows in each cell, a row per line. Without totals and swaps, each cell
+            is a line.
+        published: the published counts, and `EMPTY` ones. The last of a line is its total, if any.
     """
 
     name: str
@@ -57,27 +57,22 @@ class Table:
     at: Integers
     counts: Integers
     published: Integers
-    totals: Integers | None
-
-    @property
-    def lines(self) -> Integers:
-        """Return the cells of each line: those that one total adds up."""
-        cells = np.arange(math.prod(self.shape)).reshape(self.shape)
-        axis = self.method.by.index(self.method.total or self.method.by[-1])
-        return np.moveaxis(cells, axis, -1).reshape(-1, self.shape[axis])
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Hold the number of rows in each cross cell, and the tables.
+    """Hold the rows and the tables.
 
     Args:
-        columns: the columns, and for each the values of its classes.
+        labels: the columns, and the name of each class of values.
+        single: for each class of the attribute, True if it has one value.
         counts: the number of rows of each cross cell, one axis per column.
         axis: the axis of the attribute.
+        tables: the tables.
     """
 
-    columns: dict[str, list[list[str]]]
+    labels: Mapping[str, Sequence[str]]
+    single: Any
     counts: Integers
     axis: int
     tables: tuple[Table, ...]
@@ -94,170 +89,118 @@ def count_rows(paths: Sequence[Path], data: str, method: Method) -> Counted:
             f"{len(paths)} tables are given, and the method has {len(method.table)} sections "
             "[[table]]; give one section per table, in the same order"
         )
-    rows = [_read_table(path, one) for path, one in zip(paths, method.table, strict=True)]
-    columns = [*dict.fromkeys(name for one in method.table for name in one.by)]
-    domains = {name: _domain(name, method, rows) for name in columns}
-    categories = [
-        {name: _categories(name, one, domains[name], path) for name in one.by}
-        for path, one in zip(paths, method.table, strict=True)
-    ]
+    read = [_read_table(path, one) for path, one in zip(paths, method.table, strict=True)]
+    names = [*dict.fromkeys(name for one in method.table for name in one.by)]
+    values = {name: _categories(name, method, read) for name in names}
     classes = {
-        name: _classes(domains[name], [each[name][1] for each in categories if name in each])
-        for name in columns
+        name: each.groupby([*each.columns], sort=False).ngroup() for name, each in values.items()
     }
-    shape = tuple(max(of) + 1 for of in classes.values())
+    shape = tuple(int(of.max()) + 1 for of in classes.values())
     if (size := math.prod(shape)) > LIMITS.cells:
         raise ValueError(
-            f"the cross-table of {', '.join(columns)} has {size:,} cells: must be at most "
+            f"the cross-table of {', '.join(names)} has {size:,} cells: must be at most "
             f"{LIMITS.cells:,}; give fewer tables or columns, or the rows and tables of one region"
         )
-    counts = _count(data, method, domains, classes, shape)
+    counts = _count(data, method, classes, shape)
+    spots = dict(zip(names, np.indices(shape).reshape(len(shape), -1), strict=True))
     tables: list[Table] = []
-    for path, one, each, read in zip(paths, method.table, categories, rows, strict=True):
-        own = tuple(len(each[name][0]) for name in one.by)
-        at = np.zeros((1,) * len(shape), np.int64)
-        for name in one.by:
-            axis = columns.index(name)
-            of_class = dict(zip(classes[name], each[name][1], strict=True))
-            place = np.array([of_class[k] for k in range(shape[axis])])
-            at = at * len(each[name][0]) + place.reshape(
-                [-1 if k == axis else 1 for k in range(len(shape))]
-            )
-        at = np.broadcast_to(at, shape).ravel()
-        made = np.bincount(at, counts.ravel(), math.prod(own)).astype(np.int64)
-        tables.append(Table(str(path), one, own, at, made, *_published(path, one, each, own, read)))
-    values = {
-        name: [
-            [v for v, k in zip(domains[name], of, strict=True) if k == c]
-            for c in range(max(of) + 1)
+    for k, (path, one) in enumerate(zip(paths, method.table, strict=True)):
+        kinds = {name: pd.Index([*one.map.get(name, values[name].index)]) for name in one.columns}
+        own = tuple(map(len, kinds.values()))
+        place = [
+            kinds[name].get_indexer(values[name][k][~classes[name].duplicated()])[spots[name]]
+            for name in kinds
         ]
-        for name, of in classes.items()
+        at = np.ravel_multi_index(place, own)
+        width = own[-1] if one.total or one.swap else 1
+        made = np.bincount(at, counts.ravel(), math.prod(own)).astype(np.int64).reshape(-1, width)
+        tables.append(Table(str(path), one, own, at, made, _published(path, one, kinds, read[k])))
+    labels = {
+        name: [", ".join(each.index[classes[name] == k]) for k in range(n)]
+        for n, (name, each) in zip(shape, values.items(), strict=True)
     }
-    return Counted(values, counts, columns.index(method.attribute), tuple(tables))
+    single = (classes[method.attribute].value_counts(sort=False) == 1).to_numpy()
+    return Counted(labels, single, counts, names.index(method.attribute), tuple(tables))
 
 
-def _read_table(path: Path, method: TableMethod) -> dict[tuple[str, ...], int]:
-    """Return the count of each row of a table by its keys."""
+def _read_table(path: Path, method: TableMethod) -> pd.Series[int]:
+    """Return the counts of a table by its keys."""
     try:
-        text = read_file(path, LIMITS.table_bytes).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: is not text in UTF-8; save it as a CSV file in UTF-8") from None
-    lines = csv.reader(io.StringIO(text))
-    head = next(lines, [])
-    if sorted(head) != sorted([*method.by, method.count]):
+        content = io.BytesIO(read_file(path, LIMITS.table_bytes))
+        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except ValueError as error:
+        raise ValueError(f"{path} is no CSV file in UTF-8: {error}") from None
+    names = [*method.by, method.count]
+    if sorted(frame.columns) != sorted(names) or frame.isna().any(axis=None):
         raise ValueError(
-            f"{path} has the columns {head}: must have {[*method.by, method.count]}, each once; "
-            "another column could reveal more than this command computes, so leave it out"
+            f"{path} has the columns {[*frame.columns]}: must have {names}, each once and in each "
+            "line; leave out others, which could reveal more than this command computes"
         )
-    order, place = [head.index(name) for name in method.by], head.index(method.count)
-    rows: dict[tuple[str, ...], int] = {}
-    for line in filter(None, lines):
-        if len(line) != len(head):
-            raise ValueError(
-                f"{path}, line {lines.line_num}: has {len(line)} values, not {len(head)}"
-            )
-        key, count = tuple(line[k] for k in order), line[place].strip()
-        if key in rows:
-            raise ValueError(f"{path}, line {lines.line_num}: its keys stand in another line, too")
-        rows[key] = _whole(count, f"{path}, line {lines.line_num}")
-    return rows
-
-
-def _whole(text: str, where: str) -> int:
-    """Return a count, or `EMPTY`."""
-    whole, point, zeros = text.partition(".")
-    if text and not (whole.isdecimal() and len(whole) < 10 and not zeros.strip("0")):
+    counts = frame.set_index([*method.columns])[method.count].str.strip()
+    if not (right := counts.str.fullmatch(r"(?:[0-9]{1,9}(?:\.0*)?)?")).all():
         raise ValueError(
-            f"{where}: the count {text!r} must be a whole number from 0 to 999,999,999, or empty "
-            "if it is suppressed"
+            f"{path} has the count {counts[~right].iloc[0]!r}: must be a whole number from 0 to "
+            "999,999,999, or empty if it is suppressed"
         )
-    return int(whole) if text else EMPTY
+    if counts.index.has_duplicates:
+        raise ValueError(f"{path} has two lines with the same keys; leave one count of each cell")
+    return counts.str.partition(".")[0].replace("", str(EMPTY)).astype(np.int64)
 
 
-def _domain(name: str, method: Method, rows: Sequence[dict[tuple[str, ...], int]]) -> list[str]:
-    """Return the public values of a column: of the list, the maps, or else of the tables."""
+def _categories(name: str, method: Method, read: Sequence[pd.Series[int]]) -> pd.DataFrame:
+    """Return the public values of a column, and their category in each table that has it."""
     values = dict.fromkeys(method.values.get(name, ()))
-    for one in method.table:
-        values |= {v: None for part in one.map.get(name, {}).values() for v in part}
-    for one, table in zip(method.table, rows, strict=True):
-        if name in one.by and name not in one.map and name not in method.values:
-            keys = {key[one.by.index(name)] for key in table}
+    for one, table in zip(method.table, read, strict=True):
+        if name in one.map:
+            values |= dict.fromkeys(v for part in one.map[name].values() for v in part)
+        elif name in one.by and name not in method.values:
+            keys = {*table.index.get_level_values(name)}
             values |= dict.fromkeys(
                 sorted(keys - ({one.total_label} if one.total == name else set()))
             )
-    if not values:
-        raise ValueError(
-            f"column {name!r} has no value; give [values] {name} = [...] in the method, as the "
-            "tables list none"
-        )
-    return [*values]
-
-
-def _categories(
-    name: str, method: TableMethod, domain: list[str], path: Path
-) -> tuple[list[str], list[int]]:
-    """Return a table's categories of a column, and the category of each value."""
-    if name not in method.map:
-        return domain, [*range(len(domain))]
-    names = [*method.map[name]]
-    of_value = {v: k for k, values in enumerate(method.map[name].values()) for v in values}
-    if unknown := [value for value in domain if value not in of_value]:
-        raise ValueError(
-            f"the map of {name!r} for {path} has no category for {unknown[0]!r}, which the method "
-            "or another table lists; add it to a category"
-        )
-    return names, [of_value[value] for value in domain]
-
-
-def _classes(domain: list[str], categories: list[list[int]]) -> list[int]:
-    """Return the class of each value. Values of one class are in one category of each table."""
-    number: dict[tuple[int, ...], int] = {}
-    keys = zip(*categories, strict=True)
-    return [number.setdefault(key, len(number)) for key in keys]
+    frame = pd.DataFrame(index=[*values])
+    for k, one in enumerate(method.table):
+        if name in one.by:
+            pairs = [(v, kind) for kind, part in one.map.get(name, {}).items() for v in part]
+            frame[k] = frame.index.map(dict(pairs)) if pairs else frame.index
+            if len(pairs) > len(dict(pairs)) or frame[k].isna().any():
+                raise ValueError(
+                    f"table[{k}].map.{name} must have each of these values in one category: "
+                    f"{', '.join(values)}"
+                )
+    if frame.empty:
+        raise ValueError(f"the tables list no value of {name!r}; give [values] {name} = [...]")
+    return frame
 
 
 def _count(
-    data: str,
-    method: Method,
-    domains: dict[str, list[str]],
-    classes: dict[str, list[int]],
-    shape: tuple[int, ...],
+    data: str, method: Method, classes: Mapping[str, pd.Series[int]], shape: tuple[int, ...]
 ) -> Integers:
     """Count the rows of the data by class."""
-    names = [*domains]
+    names = [*classes]
+    rows = "_".join([*names, "rows"])  # longer than the other names
     table: Any = open_table(as_source(data), columns=names)
     try:
-        grouped = table.group_by([table[name] for name in names]).aggregate(_rows=table.count())
+        grouped = table.group_by(names).aggregate(**{rows: table.count()})
         found = grouped.limit(LIMITS.combinations + 1).to_pyarrow().to_pydict()
     finally:
         close_table(table)
-    numbers: list[int] = found["_rows"]
+    numbers = np.array(found[rows], np.int64)
     if len(numbers) > LIMITS.combinations:
         raise ValueError(
             f"the rows have more than {LIMITS.combinations:,} different combinations of "
             f"{', '.join(names)}; give the rows of one region"
         )
-    places: list[list[int]] = []
-    for name in names:
-        class_of = dict(zip(domains[name], classes[name], strict=True))
-        texts = [_text(value, method.missing) for value in found[name]]
-        for what, wrong, hint in (
-            ("no value", None, "fill it, or name a text for it: missing = 'unknown'"),
-            (
-                "a value that neither the method nor a table lists",
-                "",
-                "add it to [values] or a map",
-            ),
-        ):
-            lost = sum(
-                n
-                for text, n in zip(texts, numbers, strict=True)
-                if (text is None if wrong is None else text is not None and text not in class_of)
+    places: list[Any] = []
+    for name, of in classes.items():
+        place = of.reindex([_text(value, method.missing) for value in found[name]]).to_numpy()
+        if lost := int(numbers[np.isnan(place)].sum()):
+            raise ValueError(
+                f"{lost:,} rows of the data have a {name!r} that neither the method nor a table "
+                "lists; list it in [values] or a map, and name a missing value: missing = 'none'"
             )
-            if lost:
-                raise ValueError(f"{lost:,} rows of the data have {what} of {name!r}; {hint}")
-        places.append([class_of[text] for text in texts if text is not None])
-    flat = np.ravel_multi_index(np.array(places, np.int64).reshape(len(names), -1), shape)
+        places.append(place.astype(np.int64))
+    flat = np.ravel_multi_index(places, shape)
     return np.bincount(flat, numbers, math.prod(shape)).astype(np.int64).reshape(shape)
 
 
@@ -271,40 +214,22 @@ def _text(value: object, missing: str | None) -> str | None:
 
 
 def _published(
-    path: Path,
-    method: TableMethod,
-    categories: dict[str, tuple[list[str], list[int]]],
-    shape: tuple[int, ...],
-    rows: dict[tuple[str, ...], int],
-) -> tuple[Integers, Integers | None]:
-    """Return the published counts and totals. A row that is not there has the count 0."""
-    cells = np.zeros(
-        [n + (name == method.total) for n, name in zip(shape, method.by, strict=True)], np.int64
-    )
-    for name in method.by:
-        names = categories[name][0]
-        if name == method.total and method.total_label in names:
-            raise ValueError(
-                f"{path}: the label {method.total_label!r} of the total is a category of {name!r}, "
-                "too; give another total_label"
-            )
-    index = {
-        name: {
-            text: k
-            for k, text in enumerate(
-                [*categories[name][0], *([method.total_label] if name == method.total else [])]
-            )
-        }
-        for name in method.by
+    path: Path, method: TableMethod, kinds: Mapping[str, Any], counts: pd.Series[int]
+) -> Integers:
+    """Return the published counts, a row per line. A count that is not there is 0."""
+    keys = {
+        name: [*of, *([method.total_label] if name == method.total else [])]
+        for name, of in kinds.items()
     }
-    for key, count in rows.items():
-        for name, text in zip(method.by, key, strict=True):
-            if text not in index[name]:
+    for name, known in keys.items():
+        for text in counts.index.unique(name):
+            if text not in known:
                 raise ValueError(
-                    f"{path}: {name} = {text!r} is no category; {suggest(text, index[name])}"
+                    f"{path}: {name} = {text!r} is no category; {suggest(text, known)}"
                 )
-        cells[tuple(index[name][text] for name, text in zip(method.by, key, strict=True))] = count
-    if method.total is None:
-        return cells.ravel(), None
-    axis = method.by.index(method.total)
-    return np.delete(cells, -1, axis).ravel(), np.take(cells, -1, axis).ravel()
+        if len({*known}) < len(known):
+            raise ValueError(f"{path}: {known[-1]!r} is also a category; give another total_label")
+    *_, last = keys.values()
+    index = pd.MultiIndex.from_product(keys.values()) if len(keys) > 1 else last
+    cells = counts.reindex(index, fill_value=0).to_numpy()
+    return cells.reshape(-1, len(last) if method.total or method.swap else 1)
