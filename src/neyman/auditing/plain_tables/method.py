@@ -72,7 +72,7 @@ class TableMethod(Strict):
                 "swap and rate need each other, and match needs them",
             ),
             (
-                swap and (self.total or self.rate > 1 or self.swap in self.match),  # pyright: ignore[reportOptionalOperand]
+                self.rate is not None and (self.total or self.rate > 1 or self.swap in self.match),
                 "swap takes a rate up to 1, no total, and is not in match",
             ),
         ):

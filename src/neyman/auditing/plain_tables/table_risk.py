@@ -17,7 +17,7 @@ from neyman.auditing.plain_tables.attack_power import (
     rests,
     rounded_pair,
 )
-from neyman.auditing.plain_tables.counted import Counted, Integers, Table, count_rows
+from neyman.auditing.plain_tables.counted import Counted, Table, count_rows
 from neyman.auditing.plain_tables.method import read_method
 from neyman.auditing.plain_tables.possible_counts import PossibleCounts
 from neyman.curves.losses.composition import Composition
@@ -119,7 +119,10 @@ def plain_tables_risk(paths: Sequence[Path], data: str, made_by: Path) -> PlainT
     exact = (cells.low == cells.least) & (cells.high == cells.most)
     ranges = (
         CellRange(
-            {name: of[k] for (name, of), k in zip(counted.labels.items(), spot, strict=True)},
+            {
+                name: ", ".join(of[k])
+                for (name, of), k in zip(counted.values.items(), spot, strict=True)
+            },
             int(cells.low[spot]),
             int(cells.high[spot]),
             bool(exact[spot]),
