@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neyman.cli.commands import command
 from neyman.cli.terminal import Answer, check_suffix, columns, marked, working, writing
+from neyman.numerics.bound import directed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from neyman.auditing import PlainTablesRisk
-    from neyman.auditing.plain_tables.attack_power import Powers
 
 SHOWN_CELLS = 10
 
@@ -40,11 +38,10 @@ def risk(tables: list[Path], *, data: str, made_by: Path, out: Path | None = Non
         _check_place(out)
     with working("comparing the tables with the rows"):
         answer = auditing.plain_tables_risk(tables, data, made_by)
-    content = answer.to_dict()
     if out is not None:
         with writing(out):
-            storage.replace_file(out, json.dumps(content, indent=1, ensure_ascii=False).encode())
-    return Answer(content, _lines(answer))
+            storage.replace_file(out, json.dumps(answer, indent=1, ensure_ascii=False).encode())
+    return Answer(answer, _lines(answer))
 
 
 def _check_place(out: Path) -> None:
@@ -60,65 +57,53 @@ def _check_place(out: Path) -> None:
             raise FileExistsError
 
 
-def _lines(answer: PlainTablesRisk) -> Iterator[RenderableType]:
-    from neyman import publishing
-
-    people, of = f"{answer.people:,} people", answer.attribute
-    yield marked(publishing.NOTICE, "bold red", "")
-    for each in answer.exact:
+def _lines(answer: dict[str, Any]) -> Iterator[RenderableType]:
+    people, of = f"{answer['people']:,} people", answer["attribute"]
+    yield marked(answer["private"], "bold red", "")
+    for name in answer["exact"]:
         yield (
-            f"{each} has exact counts by {of}: an attacker who knows all other rows reads the {of} "
+            f"{name} has exact counts by {of}: an attacker who knows all other rows reads the {of} "
             f"of each of the {people}."
         )
-    yield columns(
-        ("all other rows known", "people certain", "power at 1%", "power at 5%"),
-        (
-            (", ".join(each.tables), f"{each.certain:,}", *_percents(each.powers))
-            for each in answer.known_rows
-        ),
-    )
+    rows = [
+        (", ".join(each["tables"]), f"{each['certain']:,}", *_percents(each["power"]))
+        for each in answer["known_rows"]
+    ]
+    yield columns(("all other rows known", "people certain", "power at 1%", "power at 5%"), rows)
     yield (
         f"A person is certain if every other {of} is impossible. The power is the largest over all "
         "people and values: how often an attacker confirms a true value at this rate of false "
         "ones. Guessing has 1% and 5%."
     )
-    for each in answer.known_rows:
-        if each.exchange or each.not_enumerated:
-            low, high = _percents(each.exchange)
+    for each in answer["known_rows"]:
+        if each["exchange"] or each["not_enumerated"]:
+            low, high = _percents(each["exchange"])
             yield (
-                f"{each.tables[0]}: which of two people has which swapped value, if all else is "
+                f"{each['tables'][0]}: which of two people has which swapped value, if all else is "
                 f"known: power {low} at 1%, {high} at 5%. Not computed for groups that are too "
-                f"large: {each.not_enumerated:,} people."
+                f"large: {each['not_enumerated']:,} people."
             )
-    for what, number, left in (
-        (
-            f"All other columns of everyone known: in groups with one possible {of}",
-            answer.groups,
-            answer.groups_not_computed,
-        ),
-        (
-            "Only the tables known: in cells of their cross-table with one possible count",
-            answer.cells,
-            answer.cells_not_computed,
-        ),
+    for name, what in (
+        ("groups", f"All other columns of everyone known: in groups with one possible {of}"),
+        ("cells", "Only the tables known: in cells of their cross-table with one possible count"),
     ):
-        yield f"{what}: {number:,} of {people}" + (f", not computed for {left:,}" if left else "")
-    yield columns(
-        ("cell", "least", "largest"),
-        (
-            (
-                " > ".join(each.values.values()),
-                *((f"{each.least:,}", f"{each.largest:,}") if each.exact else _NOT_COMPUTED),
-            )
-            for each in answer.ranges[:SHOWN_CELLS]
-        ),
+        left = answer[f"{name}_not_computed"]
+        without = f", not computed for {left:,}" if left else ""
+        yield f"{what}: {answer[name]:,} of {people}{without}"
+    ranges = answer["ranges"]
+    shown = (
+        (" > ".join(each["cell"]), *(f"{each[end]:,}" if each["exact"] else _NONE for end in _ENDS))
+        for each in ranges[:SHOWN_CELLS]
     )
-    if (more := len(answer.ranges) - SHOWN_CELLS) > 0:
-        yield f"and {more:,} more cells (--json lists all)"
+    yield columns(("cell", *_ENDS), shown)
+    if len(ranges) > SHOWN_CELLS:
+        yield f"and {len(ranges) - SHOWN_CELLS:,} more cells (--json lists all)"
 
 
-_NOT_COMPUTED = ("not computed", "not computed")
+_NONE, _ENDS = "not computed", ("least", "largest")
 
 
-def _percents(powers: Powers | None) -> tuple[str, ...]:
-    return tuple(f"{one:.1%}" for one in powers.values()) if powers else _NOT_COMPUTED
+def _percents(power: dict[str, dict[str, float]] | None) -> tuple[str, ...]:
+    if power is None:
+        return _NONE, _NONE
+    return tuple(f"{directed(100 * one['upper'], 3, up=True)}%" for one in power.values())

@@ -9,6 +9,8 @@ import numpy as np
 from neyman.auditing.plain_tables.counted import EMPTY, Integers, Table
 from neyman.auditing.plain_tables.method import TableMethod
 
+Range = tuple[int, int]
+
 
 def with_totals(method: TableMethod, counts: Integers) -> Integers:
     """Return lines with their totals, if the table has totals."""
@@ -78,28 +80,37 @@ def margins(table: Table, counts: Integers) -> Iterator[tuple[Integers, Integers
 
 
 def ends(table: Table) -> tuple[Integers, Integers]:
-    """Return the smallest and the largest count behind each published number, if it is alone."""
+    """Return the smallest and the largest count behind each published number, if it is alone.
+
+    For empty cells that may be complementary, the largest is the total: see `complementary`.
+    """
     method, published = table.method, table.published
     if method.suppress is not None:
-        small = published == EMPTY
-        return np.where(small, 1, published), np.where(small, method.suppress - 1, published)
+        empty = published == EMPTY
+        two = (empty.sum(axis=1, keepdims=True) == 2) & (published[:, -1:] > 0)
+        most = np.where(two & (method.total is not None), published[:, -1:], method.suppress - 1)
+        return np.where(empty, 1, published), np.where(empty, most, published)
     base = method.round or 1
     less, more = (base - 1, base - 1) if method.random else (base // 2, (base - 1) // 2)
     return np.maximum(published - less, 0), published + more
 
 
-def complementary(table: Table) -> Iterator[tuple[int, int]]:
-    """Yield each empty cell that could be the complementary one, and its largest count then.
+def complementary(table: Table) -> Iterator[tuple[int, tuple[Range, Range]]]:
+    """Yield the first of two empty cells of a line with a total, and two ranges of its count.
 
-    Its line has two empty cells and a total. Its count is not small, and it comes before all counts
-    of the line that are published.
+    In the first range it is small. In the second, the other one is, and they add up to what the
+    line's published numbers leave. A count that is not small belongs to the complementary cell,
+    which comes before all counts of the line that are published.
     """
     if (below := table.method.suppress) is None or table.method.total is None:
         return
-    width = table.counts.shape[1]
     for k, (*line, total) in enumerate(table.published.tolist()):
         if line.count(EMPTY) == 2 and total != EMPTY:
-            for j in range(width):
-                top = min((x - (i < j) for i, x in enumerate(line) if x > 0), default=total)
-                if line[j] == EMPTY and top >= below:
-                    yield k * width + j, top
+            rest, small = total - sum(line) - 2, below - 1
+            first, second = (j for j, count in enumerate(line) if count == EMPTY)
+            tops = (
+                min((x - (i < j) for i, x in enumerate(line) if x > 0), default=rest)
+                for j in (first, second)
+            )
+            other, own = (max(1, rest - max(top, small)) for top in tops)
+            yield k * len(line) + first, ((own, small), (rest - small, rest - other))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -20,31 +19,24 @@ from neyman.auditing.plain_tables.counted import Integers, Table
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.numerics.bound import Bound
 
 Law = Mapping[object, Fraction]
-Powers = dict[float, Bound]
+Powers = dict[str, dict[str, float]]
 LEVELS = (0.01, 0.05)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limit the enumeration of tables."""
-
-    records: int = 12  # of a group of rows that match, for swaps
-    steps: int = 1_000_000  # of the enumeration of swaps
-    curves: int = 500  # different pairs of laws
-
-
-LIMITS = Limits()
+RECORDS = 12  # of a group of rows that match, for swaps
+STEPS = 200_000  # of the enumeration of swaps
+CURVES = 500  # different pairs of laws
 
 
 def largest_powers(pairs: Iterable[Composition]) -> Powers | None:
     """Return the largest power against any of some pairs, in both orders, by level."""
-    if not (different := [*dict.fromkeys(pairs)]) or len(different) > LIMITS.curves:
+    if not (different := [*dict.fromkeys(pairs)]) or len(different) > CURVES:
         return None
     curve = Tradeoff.of(different)
-    return {level: curve.power(level) for level in LEVELS}
+    bounds = {str(level): curve.power(level) for level in LEVELS}
+    return {level: {"lower": one.lower, "upper": one.upper} for level, one in bounds.items()}
 
 
 def composition(p: Law, q: Law) -> Composition:
@@ -98,65 +90,54 @@ def exchanges(table: Table) -> tuple[list[Composition], int]:
     Returns:
         The losses, and how many people are in groups that are too large.
     """
-    method, losses, left = table.method, list[Composition](), 0
-    if method.swap is None or method.rate is None:
-        return [], 0
-    matched, steps = math.prod(table.shape[: len(method.match)]), iter(range(LIMITS.steps))
+    losses, left, steps = list[Composition](), 0, iter(range(STEPS))
+    if (rate := table.method.rate) is None:
+        return losses, left
+    matched = math.prod(table.shape[: len(table.method.match)])
     for group in table.counts.reshape(matched, -1, table.shape[-1]):
         counts = group[group.any(axis=1)][:, group.any(axis=0)]
-        small = int(counts.sum()) <= LIMITS.records
-        tables = [counts, *_exchanged(counts)] if small else []
-        laws = [swapped_law(one, method.rate, steps) for one in tables if len(tables) > 1]
-        if None in laws or not small:
+        others: list[Integers] = []
+        for (a, b), (c, d) in combinations(np.argwhere(counts).tolist(), 2):
+            if a != c and b != d and counts.sum() <= RECORDS:
+                others.append(counts.copy())
+                others[-1][[a, c, a, c], [b, d, d, b]] += [-1, -1, 1, 1]
+        laws = [_swapped_law(each, rate, steps) for each in [counts, *others] if others]
+        if counts.sum() > RECORDS or next(steps, None) is None:
             left += int(counts.sum())
         else:
-            losses += [composition(laws[0], law) for law in laws[1:]]
+            losses += (composition(laws[0], law) for law in laws[1:])
     return losses, left
 
 
-def _exchanged(counts: Integers) -> Iterator[Integers]:
-    """Yield the counts after each exchange that changes them."""
-    for (a, b), (c, d) in combinations(np.argwhere(counts).tolist(), 2):
-        if a != c and b != d:
-            other = counts.copy()
-            other[[a, c, a, c], [b, d, d, b]] += [-1, -1, 1, 1]
-            yield other
-
-
-def swapped_law(counts: Integers, rate: Fraction, steps: Iterator[int]) -> Law | None:
-    """Return the law of a group's counts after random swaps, or None if no steps are left.
+def _swapped_law(counts: Integers, rate: Fraction, steps: Iterator[int]) -> Law:
+    """Return the law of a group's counts after random swaps. It takes a step for each number.
 
     Args:
         counts: the counts by the other columns and the swapped one.
-        steps: one for each number that is added.
+        steps: the steps that are left. If they do not suffice, the law is not complete.
     """
-    flat, shape = counts.ravel().tolist(), counts.shape
-    number = sum(flat)
-    # Drawn rows by the other columns, values that they may get, and the counts without them.
-    states: dict[tuple[tuple[int, ...], ...], Fraction] = {}
-    for drawn in product(*(range(count + 1) for count in flat)):
-        out, size = np.reshape(drawn, shape), sum(drawn)
-        chance = rate**size * (1 - rate) ** (number - size) * math.prod(map(math.comb, flat, drawn))
-        rest = (*map(tuple, (out.sum(axis=1).tolist(), out.sum(axis=0).tolist())),)
-        states[*rest, tuple(x - y for x, y in zip(flat, drawn, strict=True))] = chance
-        if next(steps, None) is None:
-            return None
-    for _ in range(number):
-        after: Counter[tuple[tuple[int, ...], ...]] = Counter()
-        for (rows, values, table), chance in states.items():
-            row = next((k for k, count in enumerate(rows) if count), None)
-            if row is None:
-                after[rows, values, table] += chance
-            for value, count in enumerate(values) if row is not None else ():
-                if count:
-                    place = row * shape[1] + value
-                    moved = _plus(rows, row, -1), _plus(values, value, -1), _plus(table, place, 1)
-                    after[moved] += chance * Fraction(count, sum(values))
-                    if next(steps, None) is None:
-                        return None
-        states = after
-    return {table: chance for (_, _, table), chance in states.items()}
+    law, number = Counter[object](), int(counts.sum())
+    flat: list[int] = counts.ravel().tolist()
+    for draw in product(*(range(count + 1) for count in flat)):
+        drawn, size = np.reshape(draw, counts.shape), sum(draw)
+        chance = rate**size * (1 - rate) ** (number - size) * math.prod(map(math.comb, flat, draw))
+        rows, columns = drawn.sum(axis=1).tolist(), drawn.sum(axis=0).tolist()
+        ways = math.prod(map(math.factorial, (*rows, *columns)))
+        for placed in _tables(rows, columns):
+            if next(steps, None) is None:
+                return law
+            same = math.factorial(size) * math.prod(map(math.factorial, placed))
+            after = (x - out + back for x, out, back in zip(flat, draw, placed, strict=True))
+            law[tuple(after)] += chance * Fraction(ways, same)
+    return law
 
 
-def _plus(counts: tuple[int, ...], place: int, step: int) -> tuple[int, ...]:
-    return (*counts[:place], counts[place] + step, *counts[place + 1 :])
+def _tables(rows: Sequence[int], columns: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield each table with these margins."""
+    if not rows:
+        yield ()
+        return
+    for first in product(*(range(min(rows[0], column) + 1) for column in columns)):
+        if sum(first) == rows[0]:
+            left = [column - x for column, x in zip(columns, first, strict=True)]
+            yield from ((*first, *rest) for rest in _tables(rows[1:], left))

@@ -6,8 +6,8 @@ of these changes the counts:
 - ``round``: each count becomes a multiple of this base: the nearest one, and the larger of two that
   are equally near. With ``random = true``, a count of q base + r becomes (q + 1) base with
   probability r / base, and q base otherwise, independently of all other counts.
-- ``suppress``: a count from 1 to ``suppress`` - 1 becomes empty, and so does such a total. If a line
-  whose total is not empty then has exactly one empty cell, the smallest count above 0 of its other
+- ``suppress``: a count from 1 to ``suppress`` - 1 becomes empty, and so does such a total. If then
+  exactly one cell of a line is empty, and its total is not, the smallest count above 0 of the other
   cells becomes empty too: the complementary cell. Of equal counts it is the first, in the order of
   the categories.
 - ``swap`` names a column. Each row is drawn with probability ``rate``, independently. Among the
@@ -33,8 +33,8 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
-Texts = Annotated[Several[Text], Field(min_length=1)]
+Text = Annotated[str, BeforeValidator(_text)]
+Texts = Several[Text]
 Base = Annotated[int, Field(ge=2, le=10**6)]
 
 
@@ -45,55 +45,47 @@ class TableMethod(Strict):
     count: Text = "count"
     total: Text | None = None
     total_label: Text = "total"
-    map: dict[str, dict[Text, Texts]] = {}
+    map: dict[str, dict[Text, Texts]] = Field(default={})
     round: Base | None = None
     random: bool = False
     suppress: Base | None = None
     swap: Text | None = None
-    match: Several[Text] = ()
+    match: Texts = ()
     rate: Exact | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         """Refuse fields that do not fit together."""
-        for name in (*self.map, *self.match, self.total, self.swap):
-            if name is not None and name not in self.by:
-                raise ValueError(f"{name!r} is no column of 'by'; {suggest(name, self.by)}")
-        swap = self.swap is not None
-        for wrong, right in (
-            (len({*self.by, self.count}) <= len(self.by), "'by' and 'count' name a column once"),
-            (
-                sum(map(bool, (self.round, self.suppress, swap))) > 1,
-                "a table takes one of round, suppress, and swap",
+        named, swaps = {*self.map, *self.match, self.total, self.swap}, self.swap is not None
+        for rule, met in {
+            "by and count must name each column once": len({*self.by, self.count}) > len(self.by),
+            f"map, match, total, and swap must name columns of by: {', '.join(self.by)}": (
+                named <= {*self.by, None}
             ),
-            (self.random and not self.round, "random = true needs round"),
-            (
-                swap != (self.rate is not None) or (self.match and not swap),
-                "swap and rate need each other, and match needs them",
+            "give one of round, suppress, and swap; random needs round, and match needs swap": (
+                bool(self.round) + bool(self.suppress) + swaps < 2
+                and self.random <= bool(self.round)
+                and bool(self.match) <= swaps
             ),
-            (
-                self.rate is not None and (self.total or self.rate > 1 or self.swap in self.match),
-                "swap takes a rate up to 1, no total, and is not in match",
+            "swap needs a rate up to 1, takes no total, and must not be in match": (
+                0 < self.rate <= 1 and not self.total and self.swap not in self.match
+                if self.rate and swaps
+                else not self.rate and not swaps
             ),
-        ):
-            if wrong:
-                raise ValueError(f"must be changed: {right}")
+        }.items():
+            if not met:
+                raise ValueError(rule)
         return self
 
     @property
-    def is_exact(self) -> bool:
-        """Return True if nothing changes the counts."""
-        return not (self.round or self.suppress or self.swap)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> Texts:
         """Return the columns in the order of the cells: ``match`` first, and lines along the last.
 
         The last column is the one of totals, or the one of swaps.
         """
         last = self.total or self.swap
-        middle = [name for name in self.by if name != last and name not in self.match]
-        return (*self.match, *middle, *([last] if last else []))
+        middle = (name for name in self.by if name not in {last, *self.match})
+        return (*self.match, *middle, *filter(None, [last]))
 
 
 class Method(Strict):
@@ -101,16 +93,14 @@ class Method(Strict):
 
     Args:
         attribute: the column that an attacker wants to know.
-        missing: the text that stands for no value.
         values: the public values of columns. By default these are those of the maps, and those in
-            tables without a map.
+            tables without a map. A missing value is the empty text.
         table: one section [[table]] per table, in the order of the command line.
     """
 
     attribute: Text
-    missing: Text | None = None
-    values: dict[str, Texts] = {}
-    table: Annotated[Several[TableMethod], Field(min_length=1)]
+    values: dict[str, Texts] = Field(default={})
+    table: Several[TableMethod]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -132,15 +122,12 @@ def read_method(path: Path) -> Method:
     except PlanError as error:
         raise ValueError(f"--made-by{str(error).removeprefix('plan')}") from None
     except ValidationError as error:
-        problems = ""
+        text = f"--made-by = {str(path)!r}:"
         for each in error.errors(include_url=False):
-            where, wrong = (
-                ".".join(map(str, each["loc"])),
-                each["msg"].removeprefix("Value error, "),
-            )
+            loc, value, wrong = each["loc"], each["input"], each["msg"]
             if each["type"] == "extra_forbidden":
-                fields = (TableMethod if len(each["loc"]) > 1 else Method).model_fields
-                wrong = f"there is no such field; {suggest(each['loc'][-1], fields)}"
-            given = "" if isinstance(each["input"], dict) else f" = {show(each['input'])}"
-            problems += f"\n  - {where or 'the method'}{given}: {wrong}"
-        raise ValueError(f"--made-by = {str(path)!r}:{problems}") from None
+                fields = (TableMethod if len(loc) > 1 else Method).model_fields
+                wrong = f"there is no such field; {suggest(loc[-1], fields)}"
+            given = "" if isinstance(value, dict) else f" = {show(value)}"
+            text += f"\n  - {'.'.join(map(str, loc))}{given}: {wrong.removeprefix('Value error, ')}"
+        raise ValueError(text) from None

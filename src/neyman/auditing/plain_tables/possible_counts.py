@@ -11,193 +11,166 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from neyman.auditing.plain_tables.allowed import complementary, ends, margins
 from neyman.auditing.plain_tables.counted import Counted, Integers, Table
 
-
-@dataclass(frozen=True)
-class Limits:
-    """Limit the regions in which the least and the largest counts are computed."""
-
-    cells: int = 200  # open cells of a region
-    count: int = 1_000_000  # sums of a region
-    programs: int = 2_000  # of all regions together
-    nodes: int = 1_000  # of one program
-    rounds: int = 100  # of bounds of each cell by its sums
-
-
-LIMITS = Limits()
+REGION_CELLS = 200  # open cells of a region
+MOST_COUNT = 1_000_000  # of people in a region's sums
+PROGRAMS = 2_000  # of all regions together
+NODES = 1_000  # of one program
+ROUNDS = 100  # of bounds of each cell by its sums
 _sparse: Any = scipy.sparse
-_optimize: Any = scipy.optimize
 
 
-class PossibleCounts:
+@dataclass
+class Ranges:
     """Hold bounds on each unknown: the cross cells, and then choices of complementary cells.
+
+    Args:
+        low, high: no value is smaller or larger.
+        least, most: values that are possible.
+    """
+
+    low: Integers
+    high: Integers
+    least: Integers
+    most: Integers
+
+
+class _Sums:
+    """Collect what is known about sums of unknowns."""
+
+    def __init__(self, counted: Counted, groups_known: bool) -> None:
+        self.true = counted.counts.ravel()
+        self.low = self.high = np.zeros(0, np.int64)
+        self._parts: list[tuple[Any, Any, Any]] = []
+        everywhere = np.arange(len(self.true))
+        for table in counted.tables:
+            if table.method.swap is not None:
+                for margin, number in margins(table, table.published):
+                    self._add(margin[table.at], everywhere, number, number)
+            else:
+                self._add_table(table, everywhere)
+        if groups_known:
+            groups = counted.counts.sum(axis=counted.axis, keepdims=True)
+            number = np.arange(groups.size).reshape(groups.shape)
+            place = np.broadcast_to(number, counted.counts.shape).ravel()
+            self._add(place, everywhere, groups.ravel(), groups.ravel())
+        row, unknown, factor = map(np.concatenate, zip(*self._parts, strict=True))
+        shape = len(self.low), len(self.true)
+        self.matrix = _sparse.csr_array((factor, (row, unknown)), shape)
+
+    def _add(self, place: Integers, cells: Integers, low: Integers, high: Integers) -> Integers:
+        """Add the sums of cells by place, with their ranges. Return their numbers."""
+        first = len(self.low)
+        self._parts.append((first + place, cells, np.ones_like(cells)))
+        self.low, self.high = np.append(self.low, low), np.append(self.high, high)
+        return first + np.arange(len(low))
+
+    def _add_table(self, table: Table, everywhere: Integers) -> None:
+        width = table.counts.shape[1]
+        low, high = ends(table)
+        if table.method.total is not None:
+            self._add(table.at // width, everywhere, low[:, -1], high[:, -1])
+        low, high = low[:, :width].ravel(), high[:, :width].ravel()
+        apart: list[tuple[int, ...]] = []
+        for cell, ranges in complementary(table):
+            some = [(least, most) for least, most in ranges if least <= most]
+            low[cell], high[cell] = min(some)[0], max(most for _, most in some)
+            if len(some) > 1 and some[1][0] > some[0][1] + 1:
+                apart.append((cell, *some[0], *some[1]))
+        self._add(table.at, everywhere, low, high)
+        if apart:
+            # The choice y is 0 for the first range, and 1 for the second.
+            cells, low, most, least, high = np.array(apart).T
+            choice = len(self.true) + np.arange(len(cells))
+            self.true = np.append(self.true, table.counts.ravel()[cells] > most)
+            own = np.flatnonzero(np.isin(table.at, cells))
+            place = np.searchsorted(cells, table.at[own])
+            for lower, upper, step in ((low, high, least - low), (-high, most, high - most)):
+                self._parts.append((self._add(place, own, lower, upper), choice, -step))
+
+
+def possible_counts(counted: Counted, *, groups_known: bool = False) -> Ranges:
+    """Return the least and the largest count of each cross cell.
 
     Args:
         counted: the rows and the tables.
         groups_known: True if the attacker knows how many people have each combination of the other
             columns than the attribute.
-
-    Attributes:
-        low, high: no value is smaller or larger.
-        least, most: values that are possible.
     """
-
-    def __init__(self, counted: Counted, *, groups_known: bool = False) -> None:
-        true = counted.counts.ravel()
-        self._entries: list[tuple[Any, Any, Any]] = []
-        self._low: list[Integers] = []
-        self._high: list[Integers] = []
-        self._size, self._cells = 0, len(true)
-        self._true = [true]
-        for table in counted.tables:
-            self._add_table(table)
-        if groups_known:
-            groups = counted.counts.sum(axis=counted.axis)
-            places = np.expand_dims(np.arange(groups.size).reshape(groups.shape), counted.axis)
-            places = np.broadcast_to(places, counted.counts.shape).ravel()
-            self._add(places, groups.ravel(), groups.ravel())
-        row, column, factor = map(np.concatenate, zip(*self._entries, strict=True))
-        self.least = np.concatenate(self._true)
-        self.most = self.least.copy()
-        self._rows = np.concatenate(self._low), np.concatenate(self._high)
-        shape = len(self._rows[0]), len(self.least)
-        self._matrix = _sparse.csr_array((factor, (row, column)), shape)
-        self.low = np.zeros_like(self.least)
-        self.high = np.full_like(self.least, self._rows[1].max(initial=0))
-        self.high[self._cells :] = 1
-        settled, programs = self._propagate(), LIMITS.programs
-        for rows, cells in self._regions():
-            if len(rows) < 2 and settled:
-                self.least[cells], self.most[cells] = self.low[cells], self.high[cells]
-            elif len(cells) <= LIMITS.cells and self._rows[1][rows].max(initial=0) <= LIMITS.count:
-                programs = self._solve(rows, cells, programs)
-        for name in ("low", "high", "least", "most"):
-            setattr(self, name, getattr(self, name)[: self._cells].reshape(counted.counts.shape))
-
-    def _add(self, places: Integers, low: Integers, high: Integers) -> int:
-        """Add the sums of cross cells by place. Return the number of the first."""
-        cells, first = np.arange(self._cells), self._size
-        self._entries.append((first + places, cells, np.ones(len(cells), np.int64)))
-        self._low.append(low)
-        self._high.append(high)
-        self._size += len(low)
-        return first
-
-    def _add_table(self, table: Table) -> None:
-        if table.method.swap is not None:
-            for margin, number in margins(table, table.published):
-                self._add(margin[table.at], number, number)
-            return
-        width = table.counts.shape[1]
-        low, high = ends(table)
-        if table.method.total is not None:
-            self._add(table.at // width, low[:, -1], high[:, -1])
-        low, high = low[:, :width].ravel(), high[:, :width].ravel()
-        choices = [*complementary(table)]
-        if not choices:
-            self._add(table.at, low, high)
-            return
-        # A choice y is 1 if a count x is not small: (below - 1) y < x < below + (top + 1 - below) y.
-        cells, top = np.array(choices, np.int64).T
-        choice = sum(map(len, self._true)) + np.arange(len(cells))
-        self._true.append((table.counts.ravel()[cells] > high[cells]).astype(np.int64))
-        wide, least = high.copy(), low.copy()
-        wide[cells], least[cells] = top, -top
-        small = high[cells]
-        first, second = self._add(table.at, low, wide), self._add(table.at, least, high)
-        lines, line = np.unique(cells // width, return_inverse=True)
-        self._entries += [
-            (first + cells, choice, -small),
-            (second + cells, choice, small - top),
-            (self._size + line, choice, np.ones_like(choice)),
-        ]
-        self._low.append(np.zeros_like(lines))
-        self._high.append(np.ones_like(lines))
-        self._size += len(lines)
-
-    def _propagate(self) -> bool:
-        """Bound each unknown by a sum and its other terms. Return True if nothing changes more."""
-        entries = self._matrix.tocoo()
-        (row, cell), factor = entries.coords, entries.data
-        plus, minus = self._matrix.maximum(0), (-self._matrix).maximum(0)
-        for _ in range(LIMITS.rounds):
-            before = (self.high - self.low).sum()
-            over = (self._rows[1] - plus @ self.low + minus @ self.high)[row] // abs(factor)
-            under = (plus @ self.high - minus @ self.low - self._rows[0])[row] // abs(factor)
-            up, down = np.where(factor > 0, (over, under), (under, over))
-            high, low = self.low[cell] + up, self.high[cell] - down
-            np.minimum.at(self.high, cell, high)
-            np.maximum.at(self.low, cell, low)
-            if (self.high - self.low).sum() == before:
-                return True
-        return False
-
-    def _regions(self) -> list[tuple[Integers, Integers]]:
-        """Return the sums of several open unknowns in each region, and its open unknowns."""
-        free = np.flatnonzero(self.low < self.high)
-        matrix = self._matrix[:, free]
-        rows = np.flatnonzero(np.diff(matrix.indptr) > 1)
-        kept = matrix[rows]
-        graph = _sparse.block_array([[None, kept], [kept.T, None]])
-        _, labels = _sparse.csgraph.connected_components(graph, directed=False)
-        found: dict[int, tuple[list[int], list[int]]] = {}
-        for kind, numbers in enumerate((rows, free)):
-            own = labels[len(rows) :] if kind else labels[: len(rows)]
-            for label, number in zip(own.tolist(), numbers.tolist(), strict=True):
-                found.setdefault(label, ([], []))[kind].append(number)
-        return [(np.array(r, np.int64), np.array(c, np.int64)) for r, c in found.values()]
-
-    def _solve(self, rows: Integers, cells: Integers, programs: int) -> int:
-        """Compute the ranges of a region's cells. Return how many programs may follow."""
-        matrix = self._matrix[rows]
-        own = matrix[:, cells].toarray()
-        fixed = matrix @ self.low - own @ self.low[cells]
-        limits = self._rows[0][rows] - fixed, self._rows[1][rows] - fixed
-        for k in range(len(cells)):
-            for sign in (1, -1):
-                bound, seen = (self.low, self.least) if sign > 0 else (self.high, self.most)
-                if cells[k] >= self._cells or bound[cells[k]] == seen[cells[k]]:
-                    continue
-                if programs == 0:
-                    return 0
-                programs -= 1
-                point = _best(own, limits, (self.low[cells], self.high[cells]), k, sign)
-                if point is not None:
-                    bound[cells[k]] = point[k]
-                    self.least[cells] = np.minimum(self.least[cells], point)
-                    self.most[cells] = np.maximum(self.most[cells], point)
-        return programs
+    sums, size = _Sums(counted, groups_known), counted.counts.size
+    high = np.full_like(sums.true, sums.high.max(initial=0))
+    high[size:] = 1
+    ranges = Ranges(np.zeros_like(sums.true), high, sums.true.copy(), sums.true.copy())
+    settled, programs = _propagate(sums, ranges), PROGRAMS
+    for rows, cells in _regions(sums, ranges):
+        if len(rows) < 2 and settled:
+            ranges.least[cells], ranges.most[cells] = ranges.low[cells], ranges.high[cells]
+        elif len(cells) <= REGION_CELLS and sums.high[rows].max(initial=0) <= MOST_COUNT:
+            programs = _solve(sums, ranges, rows, cells, programs)
+    shape = counted.counts.shape
+    return Ranges(*(each[:size].reshape(shape) for each in vars(ranges).values()))
 
 
-def _best(
-    matrix: Integers,
-    sums: tuple[Integers, Integers],
-    bounds: tuple[Integers, Integers],
-    k: int,
-    sign: int,
-) -> Integers | None:
-    """Return a point with the least sign x_k, or None if it is not proven.
+def _propagate(sums: _Sums, ranges: Ranges) -> bool:
+    """Bound each unknown by a sum and its other terms. Return True if nothing changes more."""
+    entries = sums.matrix.tocoo()
+    (row, cell), factor = entries.coords, entries.data
+    plus, minus = sums.matrix.maximum(0), (-sums.matrix).maximum(0)
+    for _ in range(ROUNDS):
+        width = (ranges.high - ranges.low).sum()
+        over = (sums.high - plus @ ranges.low + minus @ ranges.high)[row] // abs(factor)
+        under = (plus @ ranges.high - minus @ ranges.low - sums.low)[row] // abs(factor)
+        up, down = np.where(factor > 0, (over, under), (under, over))
+        high, low = ranges.low[cell] + up, ranges.high[cell] - down
+        np.minimum.at(ranges.high, cell, high)
+        np.maximum.at(ranges.low, cell, low)
+        if (ranges.high - ranges.low).sum() == width:
+            return True
+    return False
 
-    The point is checked in integers, and the solver's bound leaves no smaller integer.
+
+def _regions(sums: _Sums, ranges: Ranges) -> list[tuple[Integers, Integers]]:
+    """Return the sums of several open unknowns in each region, and its open unknowns."""
+    free = np.flatnonzero(ranges.low < ranges.high)
+    matrix = sums.matrix[:, free]
+    rows = np.flatnonzero(np.diff(matrix.indptr) > 1)
+    graph = _sparse.block_array([[None, matrix[rows]], [matrix[rows].T, None]])
+    _, labels = _sparse.csgraph.connected_components(graph, directed=False)
+    order = np.argsort(labels, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    return [(rows[p[p < len(rows)]], free[p[p >= len(rows)] - len(rows)]) for p in parts if len(p)]
+
+
+def _solve(sums: _Sums, ranges: Ranges, rows: Integers, cells: Integers, programs: int) -> int:
+    """Compute the ranges of a region's unknowns. Return how many programs may follow.
+
+    A solution counts if it fits in integers, and the solver's bound leaves no better integer.
     """
-    aim = np.zeros(len(bounds[0]))
-    aim[k] = sign
-    done = _optimize.milp(
-        aim,
-        integrality=np.ones(len(aim)),
-        bounds=_optimize.Bounds(*bounds),
-        constraints=_optimize.LinearConstraint(matrix, *sums),
-        options={"mip_rel_gap": 0, "node_limit": LIMITS.nodes},
-    )
-    if done.status != 0:
-        return None
-    point = np.rint(done.x).astype(np.int64)
-    proven = done.mip_dual_bound > sign * point[k] - 0.5
-    for (low, high), value in ((sums, matrix @ point), (bounds, point)):
-        proven &= bool(((low <= value) & (value <= high)).all())
-    return point if proven else None
+    own = sums.matrix[rows][:, cells].toarray()
+    fixed = sums.matrix[rows] @ ranges.low - own @ ranges.low[cells]
+    low, high = sums.low[rows] - fixed, sums.high[rows] - fixed
+    for k, cell in enumerate(cells):
+        for sign, bound, seen in ((1, ranges.low, ranges.least), (-1, ranges.high, ranges.most)):
+            if bound[cell] == seen[cell] or programs == 0:
+                continue
+            programs -= 1
+            done: Any = milp(
+                sign * np.eye(len(cells))[k],
+                integrality=np.ones(len(cells)),
+                bounds=Bounds(ranges.low[cells], ranges.high[cells]),
+                constraints=LinearConstraint(own, low, high),
+                options={"mip_rel_gap": 0, "node_limit": NODES},
+            )
+            point = np.rint(done.x if done.status == 0 else ranges.low[cells] - 1).astype(np.int64)
+            fits = (low <= own @ point) & (own @ point <= high)
+            within = (ranges.low[cells] <= point) & (point <= ranges.high[cells])
+            if fits.all() and within.all() and done.mip_dual_bound > sign * point[k] - 0.5:
+                bound[cell] = point[k]
+                ranges.least[cells] = np.minimum(ranges.least[cells], point)
+                ranges.most[cells] = np.maximum(ranges.most[cells], point)
+    return programs
