@@ -95,7 +95,7 @@ def _lines(answer: dict[str, Any]) -> Iterator[RenderableType]:
         (" > ".join(each["cell"]), *(f"{each[end]:,}" if each["exact"] else _NONE for end in _ENDS))
         for each in ranges[:SHOWN_CELLS]
     )
-    yield columns(("cell", *_ENDS), shown)
+    yield columns((" > ".join(answer["columns"]), *_ENDS), shown)
     if len(ranges) > SHOWN_CELLS:
         yield f"and {len(ranges) - SHOWN_CELLS:,} more cells (--json lists all)"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from neyman.auditing.plain_tables.counted import EMPTY, Integers, Table
+from neyman.auditing.plain_tables.counted import EMPTY, Booleans, Integers, Table
 from neyman.auditing.plain_tables.method import TableMethod
 
 Range = tuple[int, int]
@@ -33,7 +33,7 @@ def made(method: TableMethod, counts: Integers) -> Integers:
     return shown
 
 
-def differing(table: Table, lines: Integers, counts: Integers) -> Integers:
+def differing(table: Table, lines: Integers, counts: Integers) -> Booleans:
     """Return True for each published number that lines of counts cannot give."""
     method, published = table.method, table.published[lines]
     if method.random and method.round is not None:
@@ -49,7 +49,7 @@ def wrong_numbers(table: Table) -> int:
     return int(differing(table, np.arange(len(table.counts)), table.counts).sum())
 
 
-def impossible(table: Table, before: Integers, after: Integers) -> Integers:
+def impossible(table: Table, before: Integers, after: Integers) -> Booleans:
     """Return True where a person who moves from a cell to another makes the table impossible."""
     if table.method.swap is not None:
         return before != after

@@ -7,8 +7,7 @@ randomness makes either the same table from both, or two tables: then the power 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -20,23 +19,26 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 
-Law = Mapping[object, Fraction]
+Law = dict[tuple[int, ...], Fraction]
 Powers = dict[str, dict[str, float]]
 LEVELS = (0.01, 0.05)
 
 
 RECORDS = 12  # of a group of rows that match, for swaps
 STEPS = 200_000  # of the enumeration of swaps
-CURVES = 500  # different pairs of laws
+CURVES = 3_000  # different pairs of laws
 
 
 def largest_powers(pairs: Iterable[Composition]) -> Powers | None:
     """Return the largest power against any of some pairs, in both orders, by level."""
     if not (different := [*dict.fromkeys(pairs)]) or len(different) > CURVES:
         return None
-    curve = Tradeoff.of(different)
-    bounds = {str(level): curve.power(level) for level in LEVELS}
-    return {level: {"lower": one.lower, "upper": one.upper} for level, one in bounds.items()}
+    curves = [Tradeoff.of([one]) for one in different]
+    bounds = {level: [curve.power(level) for curve in curves] for level in LEVELS}
+    return {
+        str(level): {"lower": max(one.lower for one in of), "upper": max(one.upper for one in of)}
+        for level, of in bounds.items()
+    }
 
 
 def composition(p: Law, q: Law) -> Composition:
@@ -69,7 +71,7 @@ def rounded_pair(rest: Sequence[int], base: int) -> Composition:
 
 def rounded_law(counts: Sequence[int], base: int) -> Law:
     """Return the law of counts that are rounded at random."""
-    law: dict[object, Fraction] = {(): Fraction(1)}
+    law: Law = {(): Fraction(1)}
     for count in counts:
         down, up = count // base, Fraction(count % base, base)
         law = {
@@ -116,7 +118,7 @@ def _swapped_law(counts: Integers, rate: Fraction, steps: Iterator[int]) -> Law:
         counts: the counts by the other columns and the swapped one.
         steps: the steps that are left. If they do not suffice, the law is not complete.
     """
-    law, number = Counter[object](), int(counts.sum())
+    law, number = Law(), int(counts.sum())
     flat: list[int] = counts.ravel().tolist()
     for draw in product(*(range(count + 1) for count in flat)):
         drawn, size = np.reshape(draw, counts.shape), sum(draw)
@@ -128,7 +130,8 @@ def _swapped_law(counts: Integers, rate: Fraction, steps: Iterator[int]) -> Law:
                 return law
             same = math.factorial(size) * math.prod(map(math.factorial, placed))
             after = (x - out + back for x, out, back in zip(flat, draw, placed, strict=True))
-            law[tuple(after)] += chance * Fraction(ways, same)
+            key = tuple(after)
+            law[key] = law.get(key, 0) + chance * Fraction(ways, same)
     return law
 
 

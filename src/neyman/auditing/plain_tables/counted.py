@@ -24,6 +24,7 @@ from neyman.publishing.plan.field_types import suggest
 from neyman.storage.reading import read_file
 
 Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
 Key = tuple[str, ...]
 Published = Mapping[Key, int]
 
@@ -71,7 +72,7 @@ class Counted:
     tables: Sequence[Table]
 
     @property
-    def single(self) -> NDArray[np.bool_]:
+    def single(self) -> Booleans:
         """Return for each class of the attribute True if it has one value."""
         return np.array([len(of) == 1 for of in [*self.values.values()][self.axis]])
 

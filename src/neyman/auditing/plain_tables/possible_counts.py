@@ -7,6 +7,7 @@ own programs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from neyman.auditing.plain_tables.counted import Counted, Integers, Table
 
 REGION_CELLS = 200  # open cells of a region
 MOST_COUNT = 1_000_000  # of people in a region's sums
-PROGRAMS = 2_000  # of all regions together
+PROGRAMS = 1_000  # of all regions together
 NODES = 1_000  # of one program
 ROUNDS = 100  # of bounds of each cell by its sums
 _sparse: Any = scipy.sparse
@@ -55,8 +56,8 @@ class _Sums:
             else:
                 self._add_table(table, everywhere)
         if groups_known:
-            groups = counted.counts.sum(axis=counted.axis, keepdims=True)
-            number = np.arange(groups.size).reshape(groups.shape)
+            groups: Integers = counted.counts.sum(axis=counted.axis, keepdims=True)
+            number = np.reshape(np.arange(groups.size), groups.shape)
             place = np.broadcast_to(number, counted.counts.shape).ravel()
             self._add(place, everywhere, groups.ravel(), groups.ravel())
         row, unknown, factor = map(np.concatenate, zip(*self._parts, strict=True))
@@ -107,8 +108,8 @@ def possible_counts(counted: Counted, *, groups_known: bool = False) -> Ranges:
     high[size:] = 1
     ranges = Ranges(np.zeros_like(sums.true), high, sums.true.copy(), sums.true.copy())
     settled, programs = _propagate(sums, ranges), PROGRAMS
-    for rows, cells in _regions(sums, ranges):
-        if len(rows) < 2 and settled:
+    for rows, cells, alike in _regions(sums, ranges):
+        if alike and settled:
             ranges.least[cells], ranges.most[cells] = ranges.low[cells], ranges.high[cells]
         elif len(cells) <= REGION_CELLS and sums.high[rows].max(initial=0) <= MOST_COUNT:
             programs = _solve(sums, ranges, rows, cells, programs)
@@ -134,16 +135,21 @@ def _propagate(sums: _Sums, ranges: Ranges) -> bool:
     return False
 
 
-def _regions(sums: _Sums, ranges: Ranges) -> list[tuple[Integers, Integers]]:
-    """Return the sums of several open unknowns in each region, and its open unknowns."""
+def _regions(sums: _Sums, ranges: Ranges) -> Iterator[tuple[Integers, Integers, bool]]:
+    """Yield the sums of several open unknowns in each region, and its open unknowns.
+
+    The last is True if all sums have all unknowns of the region. Then the bounds are exact.
+    """
     free = np.flatnonzero(ranges.low < ranges.high)
     matrix = sums.matrix[:, free]
-    rows = np.flatnonzero(np.diff(matrix.indptr) > 1)
+    width = np.diff(matrix.indptr)
+    rows = np.flatnonzero(width > 1)
     graph = _sparse.block_array([[None, matrix[rows]], [matrix[rows].T, None]])
     _, labels = _sparse.csgraph.connected_components(graph, directed=False)
     order = np.argsort(labels, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-    return [(rows[p[p < len(rows)]], free[p[p >= len(rows)] - len(rows)]) for p in parts if len(p)]
+    for part in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(free) else ():
+        own, cells = rows[part[part < len(rows)]], free[part[part >= len(rows)] - len(rows)]
+        yield own, cells, bool((width[own] == len(cells)).all())
 
 
 def _solve(sums: _Sums, ranges: Ranges, rows: Integers, cells: Integers, programs: int) -> int:

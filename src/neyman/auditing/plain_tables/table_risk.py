@@ -34,7 +34,7 @@ def plain_tables_risk(paths: Sequence[Path], data: str, made_by: Path) -> dict[s
         several, what an attacker learns who knows all other rows: see `_known_rows`. Then the
         people in groups by the other columns in which one value is possible, the people in cells of
         the cross-table with one possible count, for how many people each is not computed, and the
-        range of each cell.
+        columns and ranges of its cells.
 
     Raises:
         ValueError: the method does not make these tables from the rows, something does not fit, or
@@ -71,6 +71,7 @@ def plain_tables_risk(paths: Sequence[Path], data: str, made_by: Path) -> dict[s
         "groups_not_computed": int(people[(outer > 1) & (inner == 1) & alone].sum()),
         "cells": int(counts[cells.low == cells.high].sum()),
         "cells_not_computed": int(counts[~exact & (cells.least == cells.most)].sum()),
+        "columns": [*counted.values],
         "ranges": [
             {
                 "cell": [
