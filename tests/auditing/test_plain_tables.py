@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from fractions import Fraction as F
 from itertools import combinations, permutations, product
-from math import factorial, floor
+from math import floor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -185,10 +185,9 @@ def law_of(draws):
 def rounded(rows, method):
     """Every table of random rounding, with its probability."""
     base = method["round"]
-    exact = made(rows, {name: of for name, of in method.items() if name not in ("round", "random")})
     choices = [
         [(base * (n // base), 1 - F(n % base, base)), (base * (n // base + 1), F(n % base, base))]
-        for n in exact.values()
+        for n in made(rows, exact(method)).values()
     ]
     for choice in product(*([one for one in pair if one[1]] for pair in choices)):
         chance = F(1)
@@ -197,11 +196,17 @@ def rounded(rows, method):
         yield tuple(value for value, _ in choice), chance
 
 
+def exact(method):
+    return {name: of for name, of in method.items() if name not in ("round", "random")}
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path):
+def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path, monkeypatch):
     rng = random.Random(seed)
-    rows = [(rng.choice("ab"), rng.choice("xy")) for _ in range(rng.randint(3, 7))]
     values = {"g": ["a", "b"], "s": ["x", "y"]}
+    for name, of in values.items():
+        monkeypatch.setitem(VALUES, name, of)
+    rows = [(rng.choice("ab"), rng.choice("xy")) for _ in range(rng.randint(3, 6))]
     methods = [{"by": ["g", "s"], "round": 3, "random": True}]
     methods += [{"by": ["s", "g"], "round": 2, "random": True, "total": "g"}] * (seed % 2)
 
@@ -212,21 +217,44 @@ def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path):
             for choice in product(*parts)
         )
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, of in values.items():
-            patch.setitem(VALUES, name, of)
-        true = law(rows)
-        published = rng.choice(sorted(true))
-        keys = [
-            [*made(rows, {"by": m["by"]} | ({"total": "g"} if "total" in m else {}))]
-            for m in methods
-        ]
-        tables = [dict(zip(k, t, strict=True)) for k, t in zip(keys, published, strict=True)]
-        risk = asked(tmp_path, rows, methods, tables, values)
-        others = []
-        for k, (g, s) in enumerate(rows):
-            others.append(law([*rows[:k], (g, "y" if s == "x" else "x"), *rows[k + 1 :]]))
-    assert risk["known_rows"][-1]["certain"] == sum(published not in other for other in others)
+    true = law(rows)
+    published = rng.choice(sorted(true))
+    tables = [
+        dict(zip(made(rows, exact(method)), table, strict=True))
+        for method, table in zip(methods, published, strict=True)
+    ]
+
+    def fits(rows):
+        return all(
+            abs(count - table[key]) < method["round"]
+            for method, table in zip(methods, tables, strict=True)
+            for key, count in made(rows, exact(method)).items()
+        )
+
+    risk = asked(tmp_path, rows, methods, tables, values)
+    changed = [
+        [*rows[:k], (g, "y" if s == "x" else "x"), *rows[k + 1 :]] for k, (g, s) in enumerate(rows)
+    ]
+    assert risk["known_rows"][-1]["certain"] == sum(not fits(other) for other in changed)
+    possible = [
+        {
+            new[k]
+            for new in product("xy", repeat=len(rows))
+            if fits([(g, s) for (g, _), s in zip(rows, new, strict=True)])
+        }
+        for k in range(len(rows))
+    ]
+    assert risk["groups"] == sum(len(own) == 1 for own in possible)
+    cells = [*product("ab", "xy")]
+    counts = [
+        vector
+        for vector in vectors(4, len(rows) + 8)
+        if fits([cell for cell, n in zip(cells, vector, strict=True) for _ in range(n)])
+    ]
+    found = zip(cells, zip(*counts, strict=True), strict=True)
+    ends = {cell: (min(of), max(of)) for cell, of in found if max(of)}
+    assert {tuple(r["cell"]): (r["least"], r["largest"]) for r in risk["ranges"]} == ends
+    others = [law(other) for other in changed]
     for level in (0.01, 0.05):
         want = max(best_power(*pair, str(level)) for o in others for pair in ((true, o), (o, true)))
         bound = risk["known_rows"][-1]["power"][str(level)]
@@ -235,31 +263,39 @@ def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path):
 
 
 def swapped(rows, rate):
-    """Every table of random swaps of s among all rows, with its probability."""
+    """Every table of random swaps of s among rows of one h, with its probability."""
     for drawn in product([False, True], repeat=len(rows)):
         places = [k for k, one in enumerate(drawn) if one]
         chance = rate ** len(places) * (1 - rate) ** (len(rows) - len(places))
-        for order in permutations(places):
-            after = [s for _, s in rows]
+        orders = [
+            order
+            for order in permutations(places)
+            if all(rows[k][2] == rows[j][2] for k, j in zip(places, order, strict=True))
+        ]
+        for order in orders:
+            after = [s for _, s, _ in rows]
             for k, j in zip(places, order, strict=True):
                 after[k] = rows[j][1]
-            table = Counter(zip((g for g, _ in rows), after, strict=True))
-            yield frozenset(table.items()), chance / factorial(len(places))
+            table = Counter((s, h, g) for (g, _, h), s in zip(rows, after, strict=True))
+            yield frozenset(table.items()), chance / len(orders)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_swaps_have_the_power_of_all_their_tables(seed, tmp_path):
-    rng, rate = random.Random(seed), F(1, 3)
-    rows = [("a", "x"), ("b", "y"), *((rng.choice("abü"), rng.choice("xyz")) for _ in range(3))]
+    rng, rate = random.Random(seed), F(1, 1 + seed % 3)
+    values = VALUES | {"h": ["m", "w"]}
+    rows = [("a", "x", "m"), ("b", "y", "m")]
+    rows += [tuple(map(rng.choice, ("abü", "xyz", "mw"))) for _ in range(3)]
     true = law_of(swapped(rows, rate))
     shown = dict(rng.choice(sorted(true, key=sorted)))
-    method = {"by": ["g", "s"], "swap": "s", "rate": str(rate)}
-    known = asked(tmp_path, rows, [method], [shown])["known_rows"][0]
+    method = {"by": ["s", "h", "g"], "swap": "s", "rate": str(rate), "match": ["h"]}
+    risk = asked(tmp_path, rows, [method], [shown], values)
+    known = risk["known_rows"][0]
     pairs = []
-    for i, j in combinations(range(len(rows)), 2):
-        if rows[i][0] != rows[j][0] and rows[i][1] != rows[j][1]:
+    for (i, one), (j, two) in combinations(enumerate(rows), 2):
+        if one[0] != two[0] and one[1] != two[1] and one[2] == two[2]:
             other = [*rows]
-            other[i], other[j] = (rows[i][0], rows[j][1]), (rows[j][0], rows[i][1])
+            other[i], other[j] = (one[0], two[1], one[2]), (two[0], one[1], two[2])
             law = law_of(swapped(other, rate))
             pairs += [(true, law), (law, true)]
     assert known["certain"] == len(rows)
@@ -267,6 +303,13 @@ def test_random_swaps_have_the_power_of_all_their_tables(seed, tmp_path):
     for level, bound in known["exchange"].items():
         want = max(best_power(*pair, level) for pair in pairs)
         assert F(bound["lower"]) - F(1, 10**12) <= want <= F(bound["upper"]) + F(1, 10**12)
+    possible = [set() for _ in rows]
+    for new in product("xyz", repeat=len(rows)):
+        other = [(g, s, h) for (g, _, h), s in zip(rows, new, strict=True)]
+        if frozenset(shown.items()) in law_of(swapped(other, F(1, 2))):
+            for own, s in zip(possible, new, strict=True):
+                own.add(s)
+    assert risk["groups"] == sum(len(own) == 1 for own in possible)
 
 
 PEOPLE = [("a", "x"), ("a", "x"), ("a", "y"), ("b", "y"), ("b", "z")]

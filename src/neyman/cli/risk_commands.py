@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neyman import accounting
 from neyman.cli.commands import command
 from neyman.cli.terminal import Answer, check_suffix, columns, marked, working, writing
-from neyman.numerics.bound import directed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -106,4 +106,4 @@ _NONE, _ENDS = "not computed", ("least", "largest")
 def _percents(power: dict[str, dict[str, float]] | None) -> tuple[str, ...]:
     if power is None:
         return _NONE, _NONE
-    return tuple(f"{directed(100 * one['upper'], 3, up=True)}%" for one in power.values())
+    return tuple(accounting.digits.percent(one["upper"]) for one in power.values())

@@ -30,13 +30,20 @@ CURVES = 3_000  # different pairs of laws
 
 
 def largest_powers(pairs: Iterable[Composition]) -> Powers | None:
-    """Return the largest power against any of some pairs, in both orders, by level."""
-    if not (different := [*dict.fromkeys(pairs)]) or len(different) > CURVES:
+    """Return the largest power against any of some pairs, in both orders, by level.
+
+    Returns:
+        The bounds, those of guessing if no pair differs, or None if the pairs are too many.
+    """
+    curves = [Tradeoff.of([one]) for one in dict.fromkeys(pairs) if one.parts]
+    if len(curves) > CURVES:
         return None
-    curves = [Tradeoff.of([one]) for one in different]
     bounds = {level: [curve.power(level) for curve in curves] for level in LEVELS}
     return {
-        str(level): {"lower": max(one.lower for one in of), "upper": max(one.upper for one in of)}
+        str(level): {
+            "lower": max((one.lower for one in of), default=level),
+            "upper": max((one.upper for one in of), default=level),
+        }
         for level, of in bounds.items()
     }
 

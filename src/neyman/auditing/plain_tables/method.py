@@ -124,10 +124,11 @@ def read_method(path: Path) -> Method:
     except ValidationError as error:
         text = f"--made-by = {str(path)!r}:"
         for each in error.errors(include_url=False):
-            loc, value, wrong = [*map(str, each["loc"])], each["input"], each["msg"]
+            loc, value = [*map(str, each["loc"])], each["input"]
+            wrong = each["msg"].removeprefix("Value error, ").replace("tuple", "list")
             if each["type"] == "extra_forbidden":
                 fields = (TableMethod if len(loc) > 1 else Method).model_fields
                 wrong = f"there is no such field; {suggest(loc[-1], fields)}"
             given = "" if isinstance(value, dict) else f" = {show(value)}"
-            text += f"\n  - {'.'.join(loc)}{given}: {wrong.removeprefix('Value error, ')}"
+            text += f"\n  - {'.'.join(loc) or 'the method'}{given}: {wrong}"
         raise ValueError(text) from None

@@ -136,6 +136,6 @@ def _known_rows(counted: Counted, tables: Sequence[Table]) -> dict[str, Any]:
         "tables": [table.name for table in tables],
         "certain": int(counts[occupied][certain].sum()),
         "power": largest_powers([Composition.of([(NonPrivateLoss(), 1)])] if revealed else pairs),
-        "exchange": largest_powers(swapped),
+        "exchange": largest_powers(swapped) if swapped else None,
         "not_enumerated": left,
     }
