@@ -54,7 +54,7 @@ def category(method, name, value):
     return next((kind for kind, values in kinds.items() if value in values), value)
 
 
-def made(rows, method):
+def publish(rows, method):
     """The table of a method without randomness, by its definition."""
     kinds = [[*method.get("map", {}).get(name, VALUES[name])] for name in method["by"]]
     places = [[*VALUES].index(name) for name in method["by"]]
@@ -106,7 +106,7 @@ def vectors(size, total):
 def certain(rows, methods, tables):
     def may_have(k, value):
         other = [*rows[:k], (rows[k][0], value), *rows[k + 1 :]]
-        return all(made(other, m) == table for m, table in zip(methods, tables, strict=True))
+        return all(publish(other, m) == table for m, table in zip(methods, tables, strict=True))
 
     others = [[value for value in VALUES["s"] if value != s] for _, s in rows]
     return sum(not any(may_have(k, value) for value in others[k]) for k in range(len(rows)))
@@ -118,7 +118,7 @@ def test_each_attacker_learns_what_all_possible_tables_leave(seed, tmp_path):
     rng = random.Random(seed)
     rows = [(rng.choice(VALUES["g"]), rng.choice(VALUES["s"])) for _ in range(rng.randint(1, 5))]
     methods = [{**some_method(rng), "by": ["g", "s"]}, *(some_method(rng) for _ in range(seed % 3))]
-    tables = [made(rows, method) for method in methods]
+    tables = [publish(rows, method) for method in methods]
     risk = asked(tmp_path, rows, methods, tables)
     alone = [certain(rows, [m], [t]) for m, t in zip(methods, tables, strict=True)]
     together = [certain(rows, methods, tables)] if len(methods) > 1 else []
@@ -127,7 +127,7 @@ def test_each_attacker_learns_what_all_possible_tables_leave(seed, tmp_path):
     possible = [set() for _ in rows]
     for values in product(VALUES["s"], repeat=len(rows)):
         other = [(g, value) for (g, _), value in zip(rows, values, strict=True)]
-        if all(made(other, m) == table for m, table in zip(methods, tables, strict=True)):
+        if all(publish(other, m) == table for m, table in zip(methods, tables, strict=True)):
             for own, value in zip(possible, values, strict=True):
                 own.add(value)
     assert (risk["groups"], risk["groups_not_computed"]) == (
@@ -137,11 +137,11 @@ def test_each_attacker_learns_what_all_possible_tables_leave(seed, tmp_path):
 
     def classes(name):
         """The values that no table tells apart, by their categories in the tables."""
-        found = {}
+        classes_of = {}
         for value in VALUES[name]:
             kinds = tuple(category(m, name, value) for m in methods if name in m["by"])
-            found.setdefault(kinds, []).append(value)
-        return [*found.values()]
+            classes_of.setdefault(kinds, []).append(value)
+        return [*classes_of.values()]
 
     cells = [*product(classes("g"), classes("s"))]
     most = len(rows) + sum(method.get("round", 0) for method in methods[:1]) * 2
@@ -150,7 +150,7 @@ def test_each_attacker_learns_what_all_possible_tables_leave(seed, tmp_path):
     fits = []
     for counts in vectors(len(cells), min(most, 8)):
         other = [(g[0], s[0]) for (g, s), n in zip(cells, counts, strict=True) for _ in range(n)]
-        if all(made(other, m) == table for m, table in zip(methods, tables, strict=True)):
+        if all(publish(other, m) == table for m, table in zip(methods, tables, strict=True)):
             fits.append(counts)
     if max(map(sum, fits)) == min(most, 8):
         return  # larger tables fit, too
@@ -187,7 +187,7 @@ def rounded(rows, method):
     base = method["round"]
     choices = [
         [(base * (n // base), 1 - F(n % base, base)), (base * (n // base + 1), F(n % base, base))]
-        for n in made(rows, exact(method)).values()
+        for n in publish(rows, exact(method)).values()
     ]
     for choice in product(*([one for one in pair if one[1]] for pair in choices)):
         chance = F(1)
@@ -220,7 +220,7 @@ def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path, monkeyp
     true = law(rows)
     published = rng.choice(sorted(true))
     tables = [
-        dict(zip(made(rows, exact(method)), table, strict=True))
+        dict(zip(publish(rows, exact(method)), table, strict=True))
         for method, table in zip(methods, published, strict=True)
     ]
 
@@ -228,7 +228,7 @@ def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path, monkeyp
         return all(
             abs(count - table[key]) < method["round"]
             for method, table in zip(methods, tables, strict=True)
-            for key, count in made(rows, exact(method)).items()
+            for key, count in publish(rows, exact(method)).items()
         )
 
     risk = asked(tmp_path, rows, methods, tables, values)
@@ -251,8 +251,8 @@ def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path, monkeyp
         for vector in vectors(4, len(rows) + 8)
         if fits([cell for cell, n in zip(cells, vector, strict=True) for _ in range(n)])
     ]
-    found = zip(cells, zip(*counts, strict=True), strict=True)
-    ends = {cell: (min(of), max(of)) for cell, of in found if max(of)}
+    pairs = zip(cells, zip(*counts, strict=True), strict=True)
+    ends = {cell: (min(of), max(of)) for cell, of in pairs if max(of)}
     assert {tuple(r["cell"]): (r["least"], r["largest"]) for r in risk["ranges"]} == ends
     others = [law(other) for other in changed]
     for level in (0.01, 0.05):
@@ -264,8 +264,8 @@ def test_random_rounding_has_the_power_of_all_its_tables(seed, tmp_path, monkeyp
 
 def swapped(rows, rate):
     """Every table of random swaps of s among rows of one h, with its probability."""
-    for drawn in product([False, True], repeat=len(rows)):
-        places = [k for k, one in enumerate(drawn) if one]
+    for draws in product([False, True], repeat=len(rows)):
+        places = [k for k, one in enumerate(draws) if one]
         chance = rate ** len(places) * (1 - rate) ** (len(rows) - len(places))
         orders = [
             order
@@ -321,9 +321,9 @@ def test_what_one_table_hides_another_gives_away(tmp_path):
     rows = [("a", "x"), ("b", "x"), ("b", "y"), ("b", "y"), ("a", "z")]
     hiding = {"by": ["g", "s"], "suppress": 3}
     coarse = {"by": ["g", "s"], "map": {"s": {"x": ["x"], "other": ["y", "z"]}}}
-    alone = asked(tmp_path, rows, [hiding], [made(rows, hiding)])
+    alone = asked(tmp_path, rows, [hiding], [publish(rows, hiding)])
     assert (alone["groups"], alone["cells"]) == (0, 0)
-    both = asked(tmp_path, rows, [hiding, coarse], [made(rows, m) for m in (hiding, coarse)])
+    both = asked(tmp_path, rows, [hiding, coarse], [publish(rows, m) for m in (hiding, coarse)])
     assert both["cells"] == 5
     assert [each["certain"] for each in both["known_rows"]] == [3, 2, 5]
 
@@ -444,7 +444,7 @@ def test_a_table_is_compared_cell_by_cell(head, lines, message, files):
 def test_rows_without_a_value_need_a_name_for_it(tmp_path):
     rows = [("a", ""), ("a", "x"), ("b", "x")]
     with pytest.raises(ValueError, match=r"1 rows of the data have a 's' that neither"):
-        asked(tmp_path, rows, [EXACT], [made(rows, EXACT)])
+        asked(tmp_path, rows, [EXACT], [publish(rows, EXACT)])
     method = {"by": ["g", "s"], "map": {"s": {"P": ["x", "y", "z", ""]}}}
     paths = [write(tmp_path / "t.csv", HEAD, [["a", "P", 2], ["b", "P", 1]])]
     text = toml([method], {"g": ["a", "b"]})
@@ -469,7 +469,7 @@ def test_numbers_days_and_truths_are_read_as_a_table_writes_them(tmp_path):
 def test_what_is_too_large_is_refused_or_not_computed(tmp_path):
     rows = [("a", "x"), ("b", "y")] * 7
     method = {"by": ["g", "s"], "swap": "s", "rate": "0.1"}
-    known = asked(tmp_path, rows, [method], [made(rows, EXACT)])["known_rows"][0]
+    known = asked(tmp_path, rows, [method], [publish(rows, EXACT)])["known_rows"][0]
     assert (known["exchange"], known["not_enumerated"]) == (None, 14)
     large = {"g": [f"{k}" for k in range(500)], "s": [f"{k}" for k in range(500)]}
     with pytest.raises(ValueError, match=r"g, s has 250,000 cells: must be at most 200,000"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from neyman import accounting
 from neyman.cli.commands import command
@@ -18,7 +20,13 @@ SHOWN_CELLS = 10
 
 
 @command("risk", "table.csv --data people.parquet --made-by method.toml")
-def risk(tables: list[Path], *, data: str, made_by: Path, out: Path | None = None) -> Answer:
+def risk(
+    tables: list[Path],
+    *,
+    data: str,
+    method: Annotated[Path, typer.Option("--made-by")],
+    out: Path | None = None,
+) -> Answer:
     """Compute what tables without noise reveal. The answer is private.
 
     The tables have rounded, suppressed, swapped, or exact counts. The command makes them again from
@@ -27,7 +35,7 @@ def risk(tables: list[Path], *, data: str, made_by: Path, out: Path | None = Non
     Args:
         tables: The tables, CSV files, in the order of the method's sections.
         data: The rows, one per person: a path or a URL.
-        made_by: The method, a TOML file.
+        method: The method, a TOML file.
         out: A new JSON file for the answer, which only you may read. It cannot be in the folder of
             a release.
     """
@@ -37,7 +45,7 @@ def risk(tables: list[Path], *, data: str, made_by: Path, out: Path | None = Non
     if out is not None:
         _check_place(out)
     with working("comparing the tables with the rows"):
-        answer = auditing.plain_tables_risk(tables, data, made_by)
+        answer = auditing.plain_tables_risk(tables, data, method)
     if out is not None:
         with writing(out):
             storage.replace_file(out, json.dumps(answer, indent=1, ensure_ascii=False).encode())
@@ -79,7 +87,7 @@ def _lines(answer: dict[str, Any]) -> Iterator[RenderableType]:
         if each["exchange"] or each["not_enumerated"]:
             low, high = _percents(each["exchange"])
             yield (
-                f"{each['tables'][0]}: which of two people has which swapped value, if all else is "
+                f"{each['tables'][0]}: which of two people has which swapped value, if the rest is "
                 f"known: power {low} at 1%, {high} at 5%. Not computed for groups that are too "
                 f"large: {each['not_enumerated']:,} people."
             )

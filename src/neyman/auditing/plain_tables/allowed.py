@@ -17,7 +17,7 @@ def with_totals(method: TableMethod, counts: Integers) -> Integers:
     return counts if method.total is None else np.column_stack([counts, counts.sum(axis=1)])
 
 
-def made(method: TableMethod, counts: Integers) -> Integers:
+def publish(method: TableMethod, counts: Integers) -> Integers:
     """Return the lines that a method without randomness makes from counts."""
     full = with_totals(method, counts)
     if (base := method.round) is not None:
@@ -38,7 +38,7 @@ def differing(table: Table, lines: Integers, counts: Integers) -> Booleans:
     method, published = table.method, table.published[lines]
     if method.random and method.round is not None:
         return abs(with_totals(method, counts) - published) >= method.round
-    return made(method, counts) != published
+    return publish(method, counts) != published
 
 
 def wrong_numbers(table: Table) -> int:

@@ -128,9 +128,9 @@ def _swapped_law(counts: Integers, rate: Fraction, steps: Iterator[int]) -> Law:
     law, number = Law(), int(counts.sum())
     flat: list[int] = counts.ravel().tolist()
     for draw in product(*(range(count + 1) for count in flat)):
-        drawn, size = np.reshape(draw, counts.shape), sum(draw)
+        moved, size = np.reshape(draw, counts.shape), sum(draw)
         chance = rate**size * (1 - rate) ** (number - size) * math.prod(map(math.comb, flat, draw))
-        rows, columns = drawn.sum(axis=1).tolist(), drawn.sum(axis=0).tolist()
+        rows, columns = moved.sum(axis=1).tolist(), moved.sum(axis=0).tolist()
         ways = math.prod(map(math.factorial, (*rows, *columns)))
         for placed in _tables(rows, columns):
             if next(steps, None) is None:

@@ -106,10 +106,10 @@ def count_rows(paths: Sequence[Path], data: str, method: Method) -> Counted:
         own = tuple(map(len, kinds.values()))
         places = (np.array([of.index(c[k]) for c in classes[name]]) for name, of in kinds.items())
         at = np.ravel_multi_index([p[spots[n]] for n, p in zip(kinds, places, strict=True)], own)
-        made = np.bincount(at, counts.ravel(), math.prod(own)).astype(np.int64)
-        made = made.reshape(-1, own[-1] if one.total or one.swap else 1)
+        people = np.bincount(at, counts.ravel(), math.prod(own)).astype(np.int64)
+        people = people.reshape(-1, own[-1] if one.total or one.swap else 1)
         shown = _published(paths[k], one, kinds, read[k])
-        tables.append(Table(str(paths[k]), one, own, at, made, shown))
+        tables.append(Table(str(paths[k]), one, own, at, people, shown))
     members = {
         name: [[value for value in values[name] if values[name][value] == own] for own in of]
         for name, of in classes.items()
@@ -153,9 +153,9 @@ def _categories(name: str, method: Method, read: Sequence[Published]) -> Mapping
             raise ValueError(f"a map of {name!r} lists a value twice; list each value once")
         values |= dict.fromkeys(maps[-1])
         if name in one.by and name not in {*one.map, *method.values}:
-            found = {key[one.columns.index(name)] for key in table}
+            texts = {key[one.columns.index(name)] for key in table}
             values |= dict.fromkeys(
-                sorted(found - {one.total_label if one.total == name else None})
+                sorted(texts - {one.total_label if one.total == name else None})
             )
     of = [
         kinds or {value: value if name in one.by else "" for value in values}
@@ -176,10 +176,10 @@ def _count(data: str, values: Mapping[str, Mapping[str, Key]], shape: tuple[int,
     table: Any = open_table(as_source(data), columns=names)
     try:
         grouped = table.group_by(names).aggregate(**{rows: table.count()})
-        found = grouped.limit(MOST_COMBINATIONS + 1).to_pyarrow().to_pydict()
+        groups = grouped.limit(MOST_COMBINATIONS + 1).to_pyarrow().to_pydict()
     finally:
         close_table(table)
-    if len(found[rows]) > MOST_COMBINATIONS:
+    if len(groups[rows]) > MOST_COMBINATIONS:
         raise ValueError(
             f"the rows have more than {MOST_COMBINATIONS:,} different combinations of "
             f"{', '.join(names)}; give the rows of one region"
@@ -187,15 +187,15 @@ def _count(data: str, values: Mapping[str, Mapping[str, Key]], shape: tuple[int,
     places: list[list[int]] = []
     for name, of in values.items():
         number = {kind: k for k, kind in enumerate(dict.fromkeys(of.values()))}
-        place = [number.get(of.get(_text(value), ()), -1) for value in found[name]]
-        if lost := sum(n for n, k in zip(found[rows], place, strict=True) if k < 0):
+        place = [number.get(of.get(_text(value), ()), -1) for value in groups[name]]
+        if lost := sum(n for n, k in zip(groups[rows], place, strict=True) if k < 0):
             raise ValueError(
                 f"{lost:,} rows of the data have a {name!r} that neither the method nor a table "
                 "lists; list it in [values] or a map, where '' stands for a missing value"
             )
         places.append(place)
     flat = np.ravel_multi_index(np.array(places, np.int64), shape)
-    return np.bincount(flat, found[rows], math.prod(shape)).astype(np.int64).reshape(shape)
+    return np.bincount(flat, groups[rows], math.prod(shape)).astype(np.int64).reshape(shape)
 
 
 def _text(value: object) -> str:

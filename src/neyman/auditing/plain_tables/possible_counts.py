@@ -161,8 +161,11 @@ def _solve(sums: _Sums, ranges: Ranges, rows: Integers, cells: Integers, program
     fixed = sums.matrix[rows] @ ranges.low - own @ ranges.low[cells]
     low, high = sums.low[rows] - fixed, sums.high[rows] - fixed
     for k, cell in enumerate(cells):
-        for sign, bound, seen in ((1, ranges.low, ranges.least), (-1, ranges.high, ranges.most)):
-            if bound[cell] == seen[cell] or programs == 0:
+        for sign, bound, attained in (
+            (1, ranges.low, ranges.least),
+            (-1, ranges.high, ranges.most),
+        ):
+            if bound[cell] == attained[cell] or programs == 0:
                 continue
             programs -= 1
             done: Any = milp(

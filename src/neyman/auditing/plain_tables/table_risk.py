@@ -20,13 +20,13 @@ from neyman.publishing.engines.private_tables import NOTICE
 MOVES = 4_000_000  # cross cells with people, times values of the attribute, or cells of a line
 
 
-def plain_tables_risk(paths: Sequence[Path], data: str, made_by: Path) -> dict[str, Any]:
+def plain_tables_risk(paths: Sequence[Path], data: str, method_file: Path) -> dict[str, Any]:
     """Compute what tables without noise reveal about the rows that they count.
 
     Args:
         paths: the tables, CSV files.
         data: the rows, one per person, as a run reads them.
-        made_by: the method, a TOML file.
+        method_file: the method, a TOML file.
 
     Returns:
         The private answer, as JSON types: the notice, the attribute, and the number of people.
@@ -40,12 +40,12 @@ def plain_tables_risk(paths: Sequence[Path], data: str, made_by: Path) -> dict[s
         ValueError: the method does not make these tables from the rows, something does not fit, or
             a size is over its limit.
     """
-    method = read_method(made_by)
+    method = read_method(method_file)
     counted = count_rows(paths, data, method)
     for table in counted.tables:
         if wrong := wrong_numbers(table):
             raise ValueError(
-                f"{table.name} is not the table that {str(made_by)!r} makes from the data: "
+                f"{table.name} is not the table that {str(method_file)!r} makes from the data: "
                 f"{wrong:,} numbers differ; correct the method, or give the rows of this table"
             )
     several = [counted.tables] if len(counted.tables) > 1 else []
