@@ -13,7 +13,6 @@ from itertools import combinations, product
 
 import numpy as np
 
-from neyman.auditing.plain_tables.allowed import with_totals
 from neyman.auditing.plain_tables.counted import Integers, Table
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.piecewise_linear import finite_pair
@@ -54,40 +53,12 @@ def composition(p: Law, q: Law) -> Composition:
     return finite_pair(*([law.get(one, none) for one in outcomes] for law in (p, q)))
 
 
-def rests(table: Table, base: int, before: Integers, after: Integers) -> Integers:
-    """Return what decides the laws of random rounding if a person moves from a cell to another.
-
-    These are the rests of the counts of both cells and of the totals of both lines. A count that
-    does not change has -1.
-    """
-    full, width = with_totals(table.method, table.counts), table.counts.shape[1]
-    lines = [cells // width for cells in (before, after)]
-    cells = [full[line, at % width] for line, at in zip(lines, (before, after), strict=True)]
-    totals = [full[line, -1] for line in lines]
-    same = [before == after] * 2 + [(lines[0] == lines[1]) | (table.method.total is None)] * 2
-    return np.where(same, -1, np.array([*cells, *totals]) % base).T
-
-
-def rounded_pair(rest: Sequence[int], base: int) -> Composition:
-    """Return the loss of the tables before and after a move, which are rounded at random."""
-    old = [
-        (r + base, r + base + step) for r, step in zip(rest, (-1, 1, -1, 1), strict=True) if r >= 0
-    ]
-    return composition(*(rounded_law([pair[k] for pair in old], base) for k in (0, 1)))
-
-
-def rounded_law(counts: Sequence[int], base: int) -> Law:
-    """Return the law of counts that are rounded at random."""
-    law: Law = {(): Fraction(1)}
-    for count in counts:
-        down, up = count // base, Fraction(count % base, base)
-        law = {
-            (*values, value): chance * part
-            for values, chance in law.items()
-            for value, part in ((down, 1 - up), (down + 1, up))
-            if part
-        }
-    return law
+def rounded_move(base: int, rest: int, step: int) -> Composition:
+    """Return the loss of a count of this rest that changes by a step, and is rounded at random."""
+    laws = (divmod(base + rest + by, base) for by in (0, step))
+    return composition(
+        *({(down,): 1 - Fraction(r, base), (down + 1,): Fraction(r, base)} for down, r in laws)
+    )
 
 
 def exchanges(table: Table) -> tuple[list[Composition], int]:

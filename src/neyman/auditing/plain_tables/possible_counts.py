@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from neyman.auditing.plain_tables.allowed import complementary, ends, margins
-from neyman.auditing.plain_tables.counted import Counted, Integers, Table
+from neyman.auditing.plain_tables.counted import Counted, Integers
+from neyman.auditing.plain_tables.published_sums import PublishedSums
 
 REGION_CELLS = 200  # open cells of a region
 MOST_COUNT = 1_000_000  # of people in a region's sums
@@ -41,60 +41,6 @@ class Ranges:
     most: Integers
 
 
-class _Sums:
-    """Collect what is known about sums of unknowns."""
-
-    def __init__(self, counted: Counted, groups_known: bool) -> None:
-        self.true = counted.counts.ravel()
-        self.low = self.high = np.zeros(0, np.int64)
-        self._parts: list[tuple[Any, Any, Any]] = []
-        everywhere = np.arange(len(self.true))
-        for table in counted.tables:
-            if table.method.swap is not None:
-                for margin, number in margins(table, table.published):
-                    self._add(margin[table.at], everywhere, number, number)
-            else:
-                self._add_table(table, everywhere)
-        if groups_known:
-            groups: Integers = counted.counts.sum(axis=counted.axis, keepdims=True)
-            number = np.reshape(np.arange(groups.size), groups.shape)
-            place = np.broadcast_to(number, counted.counts.shape).ravel()
-            self._add(place, everywhere, groups.ravel(), groups.ravel())
-        row, unknown, factor = map(np.concatenate, zip(*self._parts, strict=True))
-        shape = len(self.low), len(self.true)
-        self.matrix = _sparse.csr_array((factor, (row, unknown)), shape)
-
-    def _add(self, place: Integers, cells: Integers, low: Integers, high: Integers) -> Integers:
-        """Add the sums of cells by place, with their ranges. Return their numbers."""
-        first = len(self.low)
-        self._parts.append((first + place, cells, np.ones_like(cells)))
-        self.low, self.high = np.append(self.low, low), np.append(self.high, high)
-        return first + np.arange(len(low))
-
-    def _add_table(self, table: Table, everywhere: Integers) -> None:
-        width = table.counts.shape[1]
-        low, high = ends(table)
-        if table.method.total is not None:
-            self._add(table.at // width, everywhere, low[:, -1], high[:, -1])
-        low, high = low[:, :width].ravel(), high[:, :width].ravel()
-        apart: list[tuple[int, ...]] = []
-        for cell, ranges in complementary(table):
-            some = [(least, most) for least, most in ranges if least <= most]
-            low[cell], high[cell] = min(some)[0], max(most for _, most in some)
-            if len(some) > 1 and some[1][0] > some[0][1] + 1:
-                apart.append((cell, *some[0], *some[1]))
-        self._add(table.at, everywhere, low, high)
-        if apart:
-            # The choice y is 0 for the first range, and 1 for the second.
-            cells, low, most, least, high = np.array(apart).T
-            choice = len(self.true) + np.arange(len(cells))
-            self.true = np.append(self.true, table.counts.ravel()[cells] > most)
-            own = np.flatnonzero(np.isin(table.at, cells))
-            place = np.searchsorted(cells, table.at[own])
-            for lower, upper, step in ((low, high, least - low), (-high, most, high - most)):
-                self._parts.append((self._add(place, own, lower, upper), choice, -step))
-
-
 def possible_counts(counted: Counted, *, groups_known: bool = False) -> Ranges:
     """Return the least and the largest count of each cross cell.
 
@@ -103,7 +49,10 @@ def possible_counts(counted: Counted, *, groups_known: bool = False) -> Ranges:
         groups_known: True if the attacker knows how many people have each combination of the other
             columns than the attribute.
     """
-    sums, size = _Sums(counted, groups_known), counted.counts.size
+    sums, size = (
+        PublishedSums(counted, counted.tables, groups_known=groups_known),
+        counted.counts.size,
+    )
     high = np.full_like(sums.true, sums.high.max(initial=0))
     high[size:] = 1
     ranges = Ranges(np.zeros_like(sums.true), high, sums.true.copy(), sums.true.copy())
@@ -117,7 +66,7 @@ def possible_counts(counted: Counted, *, groups_known: bool = False) -> Ranges:
     return Ranges(*(each[:size].reshape(shape) for each in vars(ranges).values()))
 
 
-def _propagate(sums: _Sums, ranges: Ranges) -> bool:
+def _propagate(sums: PublishedSums, ranges: Ranges) -> bool:
     """Bound each unknown by a sum and its other terms. Return True if nothing changes more."""
     entries = sums.matrix.tocoo()
     (row, cell), factor = entries.coords, entries.data
@@ -135,7 +84,7 @@ def _propagate(sums: _Sums, ranges: Ranges) -> bool:
     return False
 
 
-def _regions(sums: _Sums, ranges: Ranges) -> Iterator[tuple[Integers, Integers, bool]]:
+def _regions(sums: PublishedSums, ranges: Ranges) -> Iterator[tuple[Integers, Integers, bool]]:
     """Yield the sums of several open unknowns in each region, and its open unknowns.
 
     The last is True if all sums have all unknowns of the region. Then the bounds are exact.
@@ -152,7 +101,9 @@ def _regions(sums: _Sums, ranges: Ranges) -> Iterator[tuple[Integers, Integers, 
         yield own, cells, bool((width[own] == len(cells)).all())
 
 
-def _solve(sums: _Sums, ranges: Ranges, rows: Integers, cells: Integers, programs: int) -> int:
+def _solve(
+    sums: PublishedSums, ranges: Ranges, rows: Integers, cells: Integers, programs: int
+) -> int:
     """Compute the ranges of a region's unknowns. Return how many programs may follow.
 
     A solution counts if it fits in integers, and the solver's bound leaves no better integer.

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from neyman.auditing.plain_tables.allowed import impossible, wrong_numbers
-from neyman.auditing.plain_tables.attack_power import exchanges, largest_powers, rests, rounded_pair
+from neyman.auditing.plain_tables.attack_power import exchanges, largest_powers, rounded_move
 from neyman.auditing.plain_tables.counted import Counted, Table, count_rows
 from neyman.auditing.plain_tables.method import read_method
 from neyman.auditing.plain_tables.possible_counts import possible_counts
+from neyman.auditing.plain_tables.published_sums import PublishedSums, wrong_numbers
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.publishing.engines.private_tables import NOTICE
 
-MOVES = 4_000_000  # cross cells with people, times values of the attribute, or cells of a line
+MOVES = 1_000_000  # cross cells with people, times values of the attribute
 
 
 def plain_tables_risk(paths: Sequence[Path], data: str, method_file: Path) -> dict[str, Any]:
@@ -98,38 +98,37 @@ def _known_rows(counted: Counted, tables: Sequence[Table]) -> dict[str, Any]:
     shape, axis = counted.counts.shape, counted.axis
     counts, number = counted.counts.ravel(), shape[axis]
     occupied = np.flatnonzero(counts)
-    wide = max(number, *(table.counts.shape[1] for table in tables))
-    if len(occupied) * wide > MOVES:
+    if len(occupied) * number > MOVES:
         raise ValueError(
-            f"{len(occupied):,} cells have people, and the attribute or a line with a total has "
-            f"{wide:,} cells: their product must be at most {MOVES:,}; give the rows and tables of "
-            "one region"
+            f"{len(occupied):,} cells have people, and the attribute has {number:,} values: their "
+            f"product must be at most {MOVES:,}; give the rows and tables of one region"
         )
     stride = int(np.prod(shape[axis + 1 :], dtype=int))
     own = occupied // stride % number
     certain, revealed = counted.single[own], False
-    rounded = [table.method.round if table.method.random else None for table in tables]
-    different = set[tuple[int, ...]]()
+    different = set[tuple[tuple[int, int, int], ...]]()
+    systems = [(PublishedSums(counted, [table]), table.method) for table in tables]
     for value in range(number):
         moved = np.flatnonzero(own != value)
         before = occupied[moved]
         after = before + stride * (value - own[moved])
-        out, laws = np.zeros(len(moved), bool), [np.zeros((len(moved), 0), np.int64)]
-        for table, base in zip(tables, rounded, strict=True):
-            pair = table.at[before], table.at[after]
-            one = impossible(table, *pair)
-            out |= one
-            revealed |= base is None and bool(one.any())
-            laws += [rests(table, base, *pair)] if base else []
+        out, laws = np.zeros(len(moved), bool), [list[tuple[int, int, int]]() for _ in moved]
+        for sums, method in systems:
+            entries = (sums.matrix[:, after] - sums.matrix[:, before]).tocoo()
+            (row, move), step = entries.coords, entries.data
+            count = (sums.matrix @ sums.true)[row]
+            wrong = (count + step < sums.low[row]) | (count + step > sums.high[row])
+            out[move[wrong]] = True
+            if method.random and method.round:
+                for k, n, by in zip(move.tolist(), count.tolist(), step.tolist(), strict=True):
+                    if by:
+                        laws[k].append((method.round, n % method.round, by))
+            else:
+                revealed |= bool(wrong.any())
         certain[moved] &= out
-        different |= {*map(tuple, np.unique(np.hstack(laws), axis=0).tolist())}
+        different |= {tuple(sorted(law)) for law in laws}
     pairs = (
-        Composition.of(
-            part
-            for k, base in enumerate(filter(None, rounded))
-            for part in rounded_pair(law[4 * k : 4 * k + 4], base).parts
-        )
-        for law in different or {()}
+        Composition.of(p for each in law for p in rounded_move(*each).parts) for law in different
     )
     swapped, left = exchanges(tables[0]) if len(tables) == 1 else ([], 0)
     return {
