@@ -285,7 +285,7 @@ def test_random_swaps_have_the_power_of_all_their_tables(seed, tmp_path):
     rng, rate = random.Random(seed), F(1, 1 + seed % 3)
     values = VALUES | {"h": ["m", "w"]}
     rows = [("a", "x", "m"), ("b", "y", "m")]
-    rows += [tuple(map(rng.choice, ("abü", "xyz", "mw"))) for _ in range(3)]
+    rows += [tuple(map(rng.choice, ("abü", "xyz", "mw"))) for _ in range(2)]
     true = law_of(swapped(rows, rate))
     shown = dict(rng.choice(sorted(true, key=sorted)))
     method = {"by": ["s", "h", "g"], "swap": "s", "rate": str(rate), "match": ["h"]}
@@ -310,6 +310,27 @@ def test_random_swaps_have_the_power_of_all_their_tables(seed, tmp_path):
             for own, s in zip(possible, new, strict=True):
                 own.add(s)
     assert risk["groups"] == sum(len(own) == 1 for own in possible)
+
+
+def test_a_complementary_cell_hides_which_of_two_counts_is_small(tmp_path):
+    """Either may be 1 and the other 3, and never 2 and 2. A rounded table then decides."""
+    rows = [("a", "x"), *[("a", "y")] * 3, *[("b", "z")] * 2]
+    hiding = {"by": ["g", "s"], "suppress": 2, "total": "s"}
+    rounded_sums = {"by": ["s"], "round": 4}
+    published = [publish(rows, method) for method in (hiding, rounded_sums)]
+    assert [published[0]["a", s] for s in "xyz"] == [None, None, 0]
+    alone = asked(tmp_path, rows, [hiding], published[:1])
+    ends = {tuple(r["cell"]): (r["least"], r["largest"], r["exact"]) for r in alone["ranges"]}
+    assert ends["a", "x"] == ends["a", "y"] == (1, 3, True)
+    assert asked(tmp_path, rows, [hiding, rounded_sums], published)["cells"] == len(rows)
+
+
+def test_an_empty_cell_has_at_least_one_person(tmp_path):
+    """So both of two empty cells with a sum of 2 have 1, and each other value changes the table."""
+    rows = [("a", "x"), ("a", "y"), *[("a", "z")] * 3]
+    method = {"by": ["s"], "suppress": 3, "total": "s"}
+    risk = asked(tmp_path, rows, [method], [publish(rows, method)])
+    assert risk["known_rows"][0]["certain"] == risk["cells"] == len(rows)
 
 
 PEOPLE = [("a", "x"), ("a", "x"), ("a", "y"), ("b", "y"), ("b", "z")]
@@ -392,6 +413,7 @@ def test_the_answer_is_not_written_into_a_release(files):
         ({"by": ["g"]}, "no table counts by 's'; there is 'g'"),
         ({"total": "s", "total_label": "x"}, "'x' is a category, too"),
         ({"round": 5}, "4 numbers differ"),
+        ({"round": 3, "random": True}, "4 numbers differ"),
         ({"swap": "g", "rate": 1}, ""),
     ],
 )
@@ -474,6 +496,17 @@ def test_what_is_too_large_is_refused_or_not_computed(tmp_path):
     large = {"g": [f"{k}" for k in range(500)], "s": [f"{k}" for k in range(500)]}
     with pytest.raises(ValueError, match=r"g, s has 250,000 cells: must be at most 200,000"):
         asked(tmp_path, [], [EXACT], [{}], large)
+    long = {"g": ["a"], "s": [f"{k}" for k in range(1001)]}
+    people = [*product(long["g"], long["s"])]
+    with pytest.raises(ValueError, match="1,001 cells have people, and 's' has 1,001 values"):
+        asked(tmp_path, people, [EXACT], [Counter(people)], long)
+    many = {"g": [f"{k}" for k in range(300)], "s": ["x", "y"]}
+    people = [(f"{k}", s) for k in range(300) for s in "x" * (k % 20 + 1) + "y" * (k // 20 + 1)]
+    method = EXACT | {"round": 97, "random": True}
+    power = asked(tmp_path, people, [method], [{}], many)["known_rows"][0]["power"]
+    # The second count rises from 1 to 2, and the first one falls from 1 to 0.
+    want = best_power({0: 1 - F(1, 97), 1: F(1, 97)}, {0: F(1)}, "0.05")
+    assert want < power["0.05"]["upper"] < 0.08
     wide = {"g": [f"{k}" for k in range(40)], "s": [f"{k}" for k in range(15)]}
     people = [*product(wide["g"], wide["s"])]
     halves = {"s": {"P": wide["s"][:7], "Q": wide["s"][7:]}}

@@ -18,9 +18,6 @@ def minimize(
     options: Mapping[str, object] | None = None,
 ) -> OptimizeResult: ...
 
-class Bounds:
-    def __init__(self, lb: object, ub: object) -> None: ...
-
 class LinearConstraint:
     def __init__(self, A: object, lb: object, ub: object) -> None: ...
 
@@ -28,7 +25,6 @@ def milp(
     c: Array,
     *,
     integrality: Array,
-    bounds: Bounds,
     constraints: LinearConstraint,
     options: Mapping[str, object],
 ) -> MilpResult: ...

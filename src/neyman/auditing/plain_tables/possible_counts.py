@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import LinearConstraint, milp
 
 from neyman.auditing.plain_tables.counted import Counted, Integers
 from neyman.auditing.plain_tables.published_sums import PublishedSums
@@ -110,7 +110,7 @@ def _solve(
     """
     own = sums.matrix[rows][:, cells].toarray()
     fixed = sums.matrix[rows] @ ranges.low - own @ ranges.low[cells]
-    low, high = sums.low[rows] - fixed, sums.high[rows] - fixed
+    matrix = np.vstack([own, np.eye(len(cells), dtype=np.int64)])
     for k, cell in enumerate(cells):
         for sign, bound, attained in (
             (1, ranges.low, ranges.least),
@@ -119,17 +119,17 @@ def _solve(
             if bound[cell] == attained[cell] or programs == 0:
                 continue
             programs -= 1
-            done: Any = milp(
+            low = np.append(sums.low[rows] - fixed, ranges.low[cells])
+            high = np.append(sums.high[rows] - fixed, ranges.high[cells])
+            done = milp(
                 sign * np.eye(len(cells))[k],
                 integrality=np.ones(len(cells)),
-                bounds=Bounds(ranges.low[cells], ranges.high[cells]),
-                constraints=LinearConstraint(own, low, high),
+                constraints=LinearConstraint(matrix, low, high),
                 options={"mip_rel_gap": 0, "node_limit": NODES},
             )
-            point = np.rint(done.x if done.status == 0 else ranges.low[cells] - 1).astype(np.int64)
-            fits = (low <= own @ point) & (own @ point <= high)
-            within = (ranges.low[cells] <= point) & (point <= ranges.high[cells])
-            if fits.all() and within.all() and done.mip_dual_bound > sign * point[k] - 0.5:
+            point = np.rint(done.x if done.status == 0 else -np.ones(len(cells))).astype(np.int64)
+            fits = (low <= matrix @ point) & (matrix @ point <= high)
+            if fits.all() and done.mip_dual_bound > sign * point[k] - 0.5:
                 bound[cell] = point[k]
                 ranges.least[cells] = np.minimum(ranges.least[cells], point)
                 ranges.most[cells] = np.maximum(ranges.most[cells], point)

@@ -23,11 +23,11 @@ def wrong_numbers(table: Table) -> int:
     if method.swap is not None:
         pairs = zip(_margins(table, table.counts), _margins(table, table.published), strict=True)
         return sum(int((own != given).sum()) for (_, own), (_, given) in pairs)
-    made = _publish(method, table.counts)
+    numbers = _publish(method, table.counts)
     if method.random:
         base = method.round or 1
-        return int(((abs(made - table.published) >= base) | (table.published % base > 0)).sum())
-    return int((made != table.published).sum())
+        return int(((abs(numbers - table.published) >= base) | (table.published % base > 0)).sum())
+    return int((numbers != table.published).sum())
 
 
 def _publish(method: TableMethod, counts: Integers) -> Integers:
@@ -99,6 +99,22 @@ class PublishedSums:
         shape = len(self.low), len(self.true)
         self.matrix: Any = _sparse.csr_array((factor, (row, unknown)), shape)
 
+        columns = self.matrix.tocsc()
+        rows = np.split(columns.indices, columns.indptr[1:-1])
+        self._rows = [{*each.tolist()} for each in rows]
+        self._counts = (self.matrix @ self.true).tolist()
+
+    def moved(self, before: int, after: int) -> list[tuple[int, int, int, int]]:
+        """Return each sum that changes if a person moves to another cell.
+
+        It is given by its least value, its value, its largest value, and the change.
+        """
+        old, new = self._rows[before], self._rows[after]
+        return [
+            (int(self.low[row]), self._counts[row], int(self.high[row]), 1 if row in new else -1)
+            for row in old ^ new
+        ]
+
     def _add(self, place: Integers, cells: Integers, low: Integers, high: Integers) -> Integers:
         """Add the sums of cells by place, with their ranges. Return their numbers."""
         first = len(self.low)
@@ -158,8 +174,9 @@ def _split(shown: Integers, low: Integers, high: Integers) -> Iterator[tuple[int
                 )
                 for j in (first, second)
             )
-            some = [r for r in ((own, small), (rest - small, rest - other)) if r[0] <= r[1]]
+            both = (own, min(small, rest - 1)), (max(rest - small, 1), rest - other)
+            some = [each for each in both if each[0] <= each[1]]
             low[k, first], high[k, first] = min(some)[0], max(most for _, most in some)
-            high[k, second] = rest
+            high[k, second] = rest - 1
             if len(some) > 1 and some[1][0] > some[0][1] + 1:
                 yield k * len(line) + first, *some[0], *some[1]

@@ -48,6 +48,12 @@ def plain_tables_risk(paths: Sequence[Path], data: str, method_file: Path) -> di
                 f"{table.name} is not the table that {str(method_file)!r} makes from the data: "
                 f"{wrong:,} numbers differ; correct the method, or give the rows of this table"
             )
+    occupied, number = int((counted.counts > 0).sum()), counted.counts.shape[counted.axis]
+    if occupied * number > MOVES:
+        raise ValueError(
+            f"{occupied:,} cells have people, and {method.attribute!r} has {number:,} values: the "
+            f"product must be at most {MOVES:,}; give the rows and tables of one region"
+        )
     several = [counted.tables] if len(counted.tables) > 1 else []
     known = [_known_rows(counted, each) for each in (*((t,) for t in counted.tables), *several)]
     counts, axis = counted.counts, counted.axis
@@ -95,45 +101,36 @@ def _known_rows(counted: Counted, tables: Sequence[Table]) -> dict[str, Any]:
         power against two people who exchange their values of the swapped column, and how many
         people are in groups that are too large for this.
     """
-    shape, axis = counted.counts.shape, counted.axis
-    counts, number = counted.counts.ravel(), shape[axis]
-    occupied = np.flatnonzero(counts)
-    if len(occupied) * number > MOVES:
-        raise ValueError(
-            f"{len(occupied):,} cells have people, and the attribute has {number:,} values: their "
-            f"product must be at most {MOVES:,}; give the rows and tables of one region"
-        )
-    stride = int(np.prod(shape[axis + 1 :], dtype=int))
-    own = occupied // stride % number
-    certain, revealed = counted.single[own], False
-    different = set[tuple[tuple[int, int, int], ...]]()
+    cells = np.moveaxis(
+        np.arange(counted.counts.size).reshape(counted.counts.shape), counted.axis, -1
+    )
+    counts, single = counted.counts.ravel().tolist(), counted.single.tolist()
     systems = [(PublishedSums(counted, [table]), table.method) for table in tables]
-    for value in range(number):
-        moved = np.flatnonzero(own != value)
-        before = occupied[moved]
-        after = before + stride * (value - own[moved])
-        out, laws = np.zeros(len(moved), bool), [list[tuple[int, int, int]]() for _ in moved]
-        for sums, method in systems:
-            entries = (sums.matrix[:, after] - sums.matrix[:, before]).tocoo()
-            (row, move), step = entries.coords, entries.data
-            count = (sums.matrix @ sums.true)[row]
-            wrong = (count + step < sums.low[row]) | (count + step > sums.high[row])
-            out[move[wrong]] = True
-            if method.random and method.round:
-                for k, n, by in zip(move.tolist(), count.tolist(), step.tolist(), strict=True):
-                    if by:
-                        laws[k].append((method.round, n % method.round, by))
-            else:
-                revealed |= bool(wrong.any())
-        certain[moved] &= out
-        different |= {tuple(sorted(law)) for law in laws}
+    certain, revealed = 0, False
+    different = set[tuple[tuple[int, int, int], ...]]()
+    for line in cells.reshape(-1, len(single)).tolist():
+        for k, before in enumerate(line):
+            alone = bool(single[k]) and counts[before] > 0
+            for after in line if counts[before] else ():
+                wrong, law = after == before, list[tuple[int, int, int]]()
+                for sums, method in systems:
+                    moved = sums.moved(before, after)
+                    out = not all(low <= count + step <= high for low, count, high, step in moved)
+                    wrong |= out
+                    if method.random and method.round:
+                        law += ((method.round, n % method.round, step) for _, n, _, step in moved)
+                    else:
+                        revealed |= out
+                alone &= wrong
+                different.add(tuple(sorted(law)))
+            certain += counts[before] * alone
     pairs = (
         Composition.of(p for each in law for p in rounded_move(*each).parts) for law in different
     )
     swapped, left = exchanges(tables[0]) if len(tables) == 1 else ([], 0)
     return {
         "tables": [table.name for table in tables],
-        "certain": int(counts[occupied][certain].sum()),
+        "certain": certain,
         "power": largest_powers([Composition.of([(NonPrivateLoss(), 1)])] if revealed else pairs),
         "exchange": largest_powers(swapped) if swapped else None,
         "not_enumerated": left,
