@@ -11,8 +11,8 @@ of these changes the counts:
   cells becomes empty too: the complementary cell. Of equal counts it is the first, in the order of
   the categories.
 - ``swap`` names a column. Each row is drawn with probability ``rate``, independently. Among the
-  drawn rows that agree in the columns ``match``, the values of the column change places by a random
-  permutation, and all permutations are equally likely. Then the rows are counted.
+  drawn rows of one category in each of the columns ``match``, the values of the column change
+  places by a random permutation, and all permutations are equally likely. Then rows are counted.
 
 ``total`` names a column. The table then also has, for all values of its other columns, the count
 over all values of this column: the total of a line. Totals are rounded and suppressed themselves.
