@@ -17,3 +17,19 @@ def minimize(
     bounds: Sequence[tuple[float, float]] | None = None,
     options: Mapping[str, object] | None = None,
 ) -> OptimizeResult: ...
+
+class LinearConstraint:
+    def __init__(self, A: object, lb: object, ub: object) -> None: ...
+
+def milp(
+    c: Array,
+    *,
+    integrality: Array,
+    constraints: LinearConstraint,
+    options: Mapping[str, object],
+) -> MilpResult: ...
+
+class MilpResult:
+    x: Array
+    status: int
+    mip_dual_bound: float

@@ -22,6 +22,7 @@ import neyman.cli.ledger_commands
 import neyman.cli.measure_commands
 import neyman.cli.plan_commands
 import neyman.cli.release_commands
+import neyman.cli.risk_commands
 from neyman.cli.commands import app
 from neyman.cli.terminal import failed, standard_streams
 from neyman.extras import advice
