@@ -267,7 +267,7 @@ def integrated(q: Question) -> float | None:
         return None
     answer, at = getattr(precise, q["ask"]), precise.mpf(q["at"])
     orders = (True, False) if any(part[0] == "sampled" for part in q["parts"]) else (True,)
-    found: list[float] = []
+    by_order: list[float] = []
     for removed in orders:
         parts: precise.Parts = []
         for kind, *numbers, count in q["parts"]:
@@ -286,10 +286,10 @@ def integrated(q: Question) -> float | None:
                     return None
             parts.append((one, count))
         try:
-            found.append(float(mp.mpf(answer(parts, at))))
+            by_order.append(float(mp.mpf(answer(parts, at))))
         except (ArithmeticError, ValueError):
             return None
-    return max(found)
+    return max(by_order)
 
 
 def one_release(kind: str, numbers: list[float]) -> tuple[dict[int, Any], Any, Any]:
@@ -432,10 +432,10 @@ def ours(q: Question, _: bool) -> list[float]:
 
     f = eval(mechanism(q, "ny."), {"ny": ny}).tradeoff()
     if q["ask"] == "mu":
-        found = f.gdp()
+        bound = f.gdp()
     else:
-        found = getattr(f, q["ask"])(q["at"])
-    return [found.lower, found.upper]
+        bound = getattr(f, q["ask"])(q["at"])
+    return [bound.lower, bound.upper]
 
 
 def environment(name: str) -> str:
@@ -503,7 +503,7 @@ def figure(known: dict[str, Any], path: Path) -> None:
     """Draw the error of each library against its CPU time, medians of what it answered."""
     import matplotlib.pyplot as plt
 
-    drawn, ax = plt.subplots(figsize=(6.4, 3.4))
+    picture, ax = plt.subplots(figsize=(6.4, 3.4))
     for name, library in known["libraries"].items():
         for place, marker in ((0, "o"), (1, "s")):
             rows = [
@@ -520,8 +520,8 @@ def figure(known: dict[str, Any], path: Path) -> None:
     ax.set(xscale="log", yscale="log", xlabel="CPU seconds per answer, median")
     ax.set_ylabel("distance from the truth, relative, median")
     ax.grid(alpha=0.3)
-    drawn.tight_layout()
-    drawn.savefig(path, metadata={"Date": None})
+    picture.tight_layout()
+    picture.savefig(path, metadata={"Date": None})
 
 
 def joined(known: dict[str, Any], library: dict[str, Any]) -> Iterator[tuple[Any, Any, Any]]:
@@ -541,33 +541,46 @@ def table(known: dict[str, Any]) -> Iterator[str]:
         for place, settings in ((0, "default"), (1, "finest")):
             if place and not differ:
                 continue
-            found: dict[str, list[float]] = {}
+            sizes: dict[str, list[float]] = {}
             cpu = [p[place]["cpu"] for p in library["answers"] if p[place] and "answer" in p[place]]
             for q, t, pair in joined(known, library):
                 kind, size = verdict(pair[place], t["truth"], q["ask"])
-                found.setdefault(kind, []).append(size)
-            wide = found.get("safe", [])
-            numbers = [len(found.get(kind, ())) for kind in ("unsafe", "inside")]
+                sizes.setdefault(kind, []).append(size)
+            wide = sizes.get("safe", [])
+            numbers = [len(sizes.get(kind, ())) for kind in ("unsafe", "inside")]
             by = [percent(median(wide)), percent(max(wide))] if wide else ["", ""]
             label = f"{name} {library['version']}" if not place else ""
-            none = str(len(found.get("no answer", ())))
+            none = str(len(sizes.get("no answer", ())))
             shown = [str(sum(numbers) + len(wide)), *map(str, numbers), *by, none]
             yield "|".join(["", label, settings, *shown, f"{1000 * median(cpu):.0f} ms", ""])
 
 
 def refuted(known: dict[str, Any]) -> Iterator[str]:
-    """The rows of the table of unsafe answers."""
+    """The rows of the table of unsafe answers: for each library, the five that are furthest off."""
     yield "|library|settings|question|asked|its answer|truth|"
     yield "|---|---|---|---|--:|--:|"
     for name, library in known["libraries"].items():
+        rows: list[tuple[float, str]] = []
         for q, t, pair in joined(known, library):
             for place, settings in ((0, "default"), (1, "finest")):
                 if pair[place] and (place == 0 or pair[0] != pair[1]):
-                    kind, _ = verdict(pair[place], t["truth"], q["ask"])
+                    kind, size = verdict(pair[place], t["truth"], q["ask"])
                     if kind == "unsafe":
                         said = " to ".join(f"{x:.7g}" for x in pair[place]["answer"])
-                        true = f"{t['truth'][0]:.7g}" + (" or more" if q["ask"] == "mu" else "")
-                        yield f"|{name}|{settings}|{q['text']}|{asks(q)}|{said}|{true}|"
+                        row = f"|{settings}|{q['text']}|{asks(q)}|{said}|{truths(q, t)}|"
+                        rows.append((size, row))
+        rows.sort(key=lambda row: -row[0])
+        label = name if len(rows) < 6 else f"{name}: 5 of {len(rows)}"
+        for place, (_, row) in enumerate(rows[:5]):
+            yield f"|{'' if place else label}{row}"
+
+
+def truths(q: Question, t: dict[str, Any]) -> str:
+    """The truth as a reader sees it: a number, an interval, or a lower bound."""
+    low, high = t["truth"]
+    if math.isinf(high):
+        return f"{low:.7g} or more"
+    return f"{low:.7g}" + (f" to {high:.7g}" if f"{high:.7g}" != f"{low:.7g}" else "")
 
 
 def asks(q: Question) -> str:
@@ -583,8 +596,7 @@ def wide(known: dict[str, Any]) -> Iterator[str]:
     for q, t, pair in joined(known, known["libraries"][OURS]):
         if verdict(pair[0], t["truth"], q["ask"])[0] not in ("inside", "not offered"):
             said = " to ".join(f"{x:.7g}" for x in pair[0].get("answer", [])) or pair[0]["failed"]
-            true = " to ".join(f"{x:.7g}" for x in t["truth"] if math.isfinite(x))
-            yield f"|{q['text']}|{asks(q)}|{said}|{true}|"
+            yield f"|{q['text']}|{asks(q)}|{said}|{truths(q, t)}|"
 
 
 def page(known: dict[str, Any]) -> str:
@@ -605,7 +617,8 @@ allocation. It answers those that its documentation offers. Asked on {known["dat
 libraries promise an estimate and no bound. "Inside": at most 1e-6 above the truth. "Safe, by" and
 "at most": how far an upper bound is above the truth, relative to it, the median and the largest.
 "None": an error, an infinite answer, or more than 60 s of CPU time or 12 GiB. "Finest": the finest
-grid or error that we found to end in that time. `benchmarks/league_peers.py` has each call.
+grid or error that we found to end in that time. `benchmarks/league_peers.py` has each call, and
+`benchmarks/league.json` each answer. `python -m benchmarks.league` asks again.
 
 ![Error against time](league.svg)
 

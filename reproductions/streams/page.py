@@ -249,9 +249,9 @@ def _safe() -> str:
 - **The release** is W x + Z, with W = 65536 C and x in whole numbers, and Z exact discrete Gaussian
   noise on secure bits. The reader sees nothing else, so floating-point arithmetic after it costs
   digits and no privacy.
-- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). Whole numbers
-  raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a record does
-  in it) depends on earlier releases.
+- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). Whole
+  numbers raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a
+  record does in it) depends on earlier releases.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each
   possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1. It is
   exact for one step, for falling weights, for bands of at most b, and for trees whose steps and b

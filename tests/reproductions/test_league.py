@@ -34,9 +34,9 @@ def test_our_answer_today_holds_the_truth(place: int):
 
 @pytest.mark.parametrize("place", [8, 25, 26, 45, 60])
 def test_a_truth_is_found_again_by_both_routes(place: int):
-    found = league.truth(KNOWN["questions"][place])
-    assert found["routes"] == KNOWN["truths"][place]["routes"]
-    assert found["truth"] == pytest.approx(KNOWN["truths"][place]["truth"], rel=1e-9)
+    again = league.truth(KNOWN["questions"][place])
+    assert again["routes"] == KNOWN["truths"][place]["routes"]
+    assert again["truth"] == pytest.approx(KNOWN["truths"][place]["truth"], rel=1e-9)
 
 
 @pytest.mark.parametrize(("answer", "ends", "said"), [
@@ -66,7 +66,7 @@ def test_a_sum_over_all_outcomes_meets_a_convolution_in_fractions():
             s: sum(total.get(s - j, Fraction(0)) * exact[j] for j in exact)
             for s in range(min(total) - 1, max(total) + 2)
         }
-    found = league.convolved(law, 3)
-    assert {s: float(mass) for s, mass in found.items()} == pytest.approx(
+    ours = league.convolved(law, 3)
+    assert {s: float(mass) for s, mass in ours.items()} == pytest.approx(
         {s: float(mass) for s, mass in total.items()}
     )

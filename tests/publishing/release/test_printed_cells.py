@@ -163,7 +163,7 @@ def test_the_rule_is_read_from_a_file(ledger: Ledger):
 def test_cells_of_discovered_keys_and_of_groups_with_detail_follow_the_rule(ledger: Ledger):
     rule = {"print": {"below": 102, "as": "few"}}
     deep = {"name": "deep", "by": [], "detail": [[], ["key"]], "thresholds": [100]}
-    found = {"name": "found", "delta": 1e-6}
+    listed = {"name": "listed", "delta": 1e-6}
     split = ny.run(plan(deep | rule), PEOPLE, ledger, "deep", pages={})
     more = {
         "columns": COLUMNS | {"key": {"discover": True}},
@@ -171,12 +171,12 @@ def test_cells_of_discovered_keys_and_of_groups_with_detail_follow_the_rule(ledg
     }
     book = Ledger("other.db")
     book.create("people@1", cap=9, delta_cap="1/1000", **UNIT)
-    listed = ny.run(plan(found | rule, **more), PEOPLE, book, "found", pages={})
-    for table in (split.tables["deep.all"], listed.tables["found.all"]):
+    free = ny.run(plan(listed | rule, **more), PEOPLE, book, "listed", pages={})
+    for table in (split.tables["deep.all"], free.tables["listed.all"]):
         rows = table.to_pylist()
         hidden = [row for row in rows if row["printed"] == "few"]
         assert hidden
         assert all(row[column] is None for row in hidden for column in MEASURED)
         assert all(row["value"] >= 102 for row in rows if row["printed"] is None)
-    for folder in ("deep", "found"):
+    for folder in ("deep", "listed"):
         assert all(check.ok for check in publishing.verify(folder, {}))
