@@ -269,6 +269,56 @@ def test_a_guesser_of_gaussian_canaries_refutes_the_truth_seldom():
     assert sum(refuted[c] for c in right) <= most_false(AUDITS, 0.05)
 
 
+def gaussian_canaries(mu: float, number: int, rng: np.random.Generator):
+    """The scores of independent canaries that are in the data, and of those that are not."""
+    inserted = rng.random(number) < 0.5
+    scores = rng.normal(mu * inserted - mu / 2)
+    return scores[inserted], scores[~inserted]
+
+
+def test_one_run_shows_nine_tenths_of_mu_with_ten_thousand_independent_canaries():
+    rng = RNG(11)
+    shown = [
+        ny.audit.scores(*gaussian_canaries(1, 10_000, rng), threshold=0, one_run=True).gdp()
+        for _ in range(101)
+    ]
+    assert 0.9 < np.median(shown) < 1
+
+
+def test_independent_canaries_in_one_run_refute_the_truth_seldom():
+    rng, audits = RNG(12), 5 * AUDITS  # 10,000
+    false = sum(
+        ny.audit.scores(*gaussian_canaries(1, 1000, rng), threshold=0, one_run=True).gdp() >= 1
+        for _ in range(audits)
+    )
+    assert 0 < false <= most_false(audits, 0.05)  # 12: both rates would have to be unlucky
+
+
+def test_canaries_that_depend_on_each_other_are_for_guesses_alone():
+    """AC-2: a release that one time in seven shows what Gaussian noise shows, up to a score."""
+    mu, number, cut, chance = 1.0, 10_000, 3.1, 0.1472
+    levels = np.linspace(0, cut, 1000)
+    low, high = (chance * ndtr(side * mu / 2 - levels) for side in (-1, 1))
+    true = float(np.max(ndtri(1 - low) - ndtri(1 - high)))
+    assert 0.87 < true < 0.871
+    far = ndtr(mu / 2 - cut) / (ndtr(mu / 2 - cut) + ndtr(-mu / 2 - cut))  # right beyond the cut
+    rng, audits, false = RNG(13), AUDITS // 2, {"scores": 0, "guesses": 0}
+    for _ in range(audits):
+        inserted = rng.random(number) < 0.5
+        scores = rng.normal(0, 1, number)
+        if rng.random() < chance:
+            scores += np.where(inserted, mu / 2, -mu / 2)
+            right = np.where(rng.random(number) < far, 1, -1) * np.where(inserted, 1, -1)
+            scores = np.where(abs(scores) > cut, abs(scores) * right, scores)
+        sides = scores[inserted], scores[~inserted]
+        false["scores"] += ny.audit.scores(*sides, threshold=0, one_run=True).gdp() >= true
+        guessed = np.argsort(-abs(scores))[:250]
+        correct = int(((scores > 0) == inserted)[guessed].sum())
+        shown = ny.audit.one_run(canaries=number, guesses=250, correct=max(correct, 125))
+        false["guesses"] += shown.gdp() >= true
+    assert false["scores"] > most_false(audits, 0.05) >= false["guesses"]
+
+
 def test_a_claim_of_any_form_is_refuted_where_it_is_false():
     many = ny.audit.counts(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
     one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
@@ -326,6 +376,9 @@ def test_the_sentences():
     assert shown.sentence(ny.gdp(9)).endswith("That is not a proof.")
     nothing = ny.audit.counts(false_positives=5, negatives=10, false_negatives=5, positives=10)
     assert nothing.sentence().endswith("refutes no epsilon. That is not a proof.")
+    canaries = str(ny.audit.scores([2.0] * 500, [0.0] * 400, threshold=1, one_run=True))
+    assert canaries.startswith("If the scores of canaries are independent: with 95% confidence")
+    assert "This design (400 + 500 canaries) never shows more than" in canaries
     one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
     assert "At 90% accuracy, no number of canaries shows more than mu = 0.881." in str(one)
 

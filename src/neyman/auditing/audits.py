@@ -97,8 +97,12 @@ def scores(
     confidence: float | Fraction | str = 0.95,
     neighboring: Relation = "any",
     seed: int | None = None,
+    one_run: bool = False,
 ) -> ManyRuns:
     """Return the evidence from an attack's scores on many independent runs.
+
+    The scores of canaries in one run serve if they are independent, as with noise of their own.
+    Unlike `one_run`, this does not hold for every mechanism.
 
     Args:
         members: scores of runs with the record, one per run. A higher score means "with".
@@ -109,6 +113,8 @@ def scores(
         confidence, neighboring: as for counts.
         seed: seed of the random halves of "split". Without a seed, the halves differ between calls.
             Do not repeat the call until it refutes a claim.
+        one_run: True if each score is of a canary in one run, and a fair coin per canary decided
+            if it is in the data. The sentence of the evidence then states the assumption.
 
     Returns:
         An `Evidence`. A score equal to a fixed threshold counts as an error in both groups.
@@ -126,7 +132,8 @@ def scores(
     sure, relation = checked_confidence(confidence), relation_of(neighboring)
     inside, outside = checked_scores("members", members), checked_scores("others", others)
     points, least, negatives, positives = error_limits(inside, outside, threshold, 1 - sure, seed)
-    return ManyRuns(sure, relation, points, negatives, positives, least)
+    same_run = check.truth("one_run", one_run)
+    return ManyRuns(sure, relation, points, negatives, positives, least, one_run=same_run)
 
 
 def one_run(

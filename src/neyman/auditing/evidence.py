@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -200,12 +200,26 @@ class ManyRuns(Evidence):
         points: upper limits on the two error rates of one or more tests. With the stated
             confidence, all limits hold at once.
         errorless: the limits of a test without an error.
+        one_run: True if the "runs" are canaries of one run, which are assumed to be independent.
     """
 
     points: tuple[tuple[float, float], ...]
     negatives: int
     positives: int
     errorless: tuple[float, float]
+    one_run: bool = field(default=False, kw_only=True)
+
+    @property
+    def _trials(self) -> str:
+        noun = "canaries" if self.one_run else "runs"
+        return f"{self.negatives:,} + {self.positives:,} {noun}"
+
+    def sentence(self, claim: object = None) -> str:
+        """Return a sentence that states the evidence, after what it assumes about canaries."""
+        text = super().sentence(claim)
+        if not self.one_run:
+            return text
+        return "If the scores of canaries are independent: " + text[0].lower() + text[1:]
 
     def _refutes(self, curve: Tradeoff) -> bool:
         return any(a + b < 1 and (curve(a).lower > b or curve(b).lower > a) for a, b in self.points)
@@ -217,7 +231,7 @@ class ManyRuns(Evidence):
         )
         return (
             f"<{type(self).__name__}: {shown} at confidence {self.confidence}, from "
-            f"{self.negatives:,} + {self.positives:,} runs, neighboring={self.neighboring!r}>"
+            f"{self._trials}, neighboring={self.neighboring!r}>"
         )
 
     def epsilon(self, delta: float = 0.0) -> float:
@@ -257,10 +271,7 @@ class ManyRuns(Evidence):
     def _limits(self) -> str:
         most = directed(self.best_case.epsilon(), 4, up=True)
         mu = directed(self.best_case.gdp(), 4, up=True)
-        return (
-            f"This design ({self.negatives:,} + {self.positives:,} runs) never shows more than "
-            f"epsilon = {most} or mu = {mu}."
-        )
+        return f"This design ({self._trials}) never shows more than epsilon = {most} or mu = {mu}."
 
     def _corners(self) -> Array:
         return np.array([rate for point in self.points for rate in point])
