@@ -499,13 +499,19 @@ def asked(names: list[str]) -> dict[str, Any]:
 # The page
 
 
+LABELS = {  # where a name stands beside its point if another is near
+    "gdpnum": (-6, 5), "prv-accountant": (-6, -10), "riskcal": (-6, -3), "PLD_accounting": (-7, -9),
+}  # fmt: skip
+
+
 def figure(known: dict[str, Any], path: Path) -> None:
     """Draw the error of each library against its CPU time, medians of what it answered."""
     import matplotlib.pyplot as plt
 
-    picture, ax = plt.subplots(figsize=(6.4, 3.4))
+    picture, ax = plt.subplots(figsize=(6.4, 3.6))
     for name, library in known["libraries"].items():
-        for place, marker in ((0, "o"), (1, "s")):
+        points: list[tuple[float, float]] = []
+        for place in (0, 1):
             rows = [
                 (pair[place]["cpu"], verdict(pair[place], t["truth"], q["ask"])[1])
                 for q, t, pair in joined(known, library)
@@ -513,10 +519,16 @@ def figure(known: dict[str, Any], path: Path) -> None:
             ]
             rows = [(cpu, max(error, 1e-9)) for cpu, error in rows if math.isfinite(error)]
             if rows:
-                x, y = (median(column) for column in zip(*rows, strict=True))
-                ax.plot(x, y, marker, color="C0" if name == OURS else "0.5")
-                if place == 0:
-                    ax.annotate(name, (x, y), (5, 4), textcoords="offset points", fontsize=8)
+                points.append((median(x for x, _ in rows), median(y for _, y in rows)))
+        color = "C0" if name == OURS else "0.5"
+        ax.plot(*zip(*points, strict=True), color=color, linewidth=0.8)
+        for point, marker in zip(points, "os", strict=False):
+            ax.plot(*point, marker, color=color)
+        x, y = LABELS.get(name, (6, 4))
+        ax.annotate(
+            name, points[0], (x, y), textcoords="offset points", fontsize=8,
+            ha="left" if x > 0 else "right",
+        )  # fmt: skip
     ax.set(xscale="log", yscale="log", xlabel="CPU seconds per answer, median")
     ax.set_ylabel("distance from the truth, relative, median")
     ax.grid(alpha=0.3)
@@ -621,6 +633,9 @@ grid or error that we found to end in that time. `benchmarks/league_peers.py` ha
 `benchmarks/league.json` each answer. `python -m benchmarks.league` asks again.
 
 ![Error against time](league.svg)
+
+*Circles: default settings. Squares: the finest. Medians over the questions that a library answers,
+which differ.*
 
 ## Unsafe answers
 
