@@ -1,7 +1,7 @@
 """Train a ``torch.nn.Module`` with differential privacy: `ny.torch`.
 
-`train` runs the whole loop, with a ledger, checkpoints, and a receipt. `NoisyGradient` is for your
-own loop.
+`train` runs the whole loop, with a ledger, checkpoints, and a receipt. `serve` adds a process to
+it. `NoisyGradient` is for your own loop.
 
 Examples:
     >>> import torch
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["NoisyGradient", "TrainingPlan", "train"]
+__all__ = ["NoisyGradient", "TrainingPlan", "serve", "train"]
 
 
 def train(
@@ -173,5 +173,57 @@ def train(
             example=example,
             callback=callback,
         )
+    finally:
+        gradient.close()
+
+
+def serve(
+    model: Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    data: tuple[Tensor, ...] | Mapping[str, Tensor] | Dataset[Any] | DataLoader[Any],
+    plan: TrainingPlan,
+    *,
+    example: tuple[object, ...] | Mapping[str, object] | None = None,
+) -> None:
+    """Add up a share of each batch for the run of `train` in process 0, until it ends.
+
+    Process 0 draws the batches and the noise, and holds the ledger and the result. Each process
+    takes whole microbatches, and their sums are whole numbers. So the sum is that of one process to
+    the last bit, with the same microbatch. In the end, the model has the result.
+
+    The connections carry the batches and sums without noise: only processes that may read the data
+    may read them. If a process dies, the run ends. The same calls resume it with one charge, in any
+    number of processes.
+
+    Args:
+        model, loss, data, plan, example: as in `train`, and the same as in process 0. Each process
+            has all rows. plan.processes is the number of processes of torch.distributed's group.
+
+    Raises:
+        TypeError, ValueError: as in `train`, or an argument differs from that of process 0. Nothing
+            is charged.
+        ChargedError: another process ended before the run did.
+
+    Examples:
+        >>> import torch, torch.distributed as dist
+        >>> import neyman as ny
+        >>> def work(rank):
+        ...     dist.init_process_group("gloo", "file:///tmp/meet", rank=rank, world_size=2)
+        ...     x, y = torch.zeros(200, 3), torch.zeros(200, 1)
+        ...     model, loss = torch.nn.Linear(3, 1), torch.nn.MSELoss()
+        ...     plan = ny.torch.TrainingPlan(
+        ...         ny.DPSGD(n=200, batch=64, sigma=2, epochs=3), processes=2)
+        ...     if rank:
+        ...         ny.torch.serve(model, loss, (x, y), plan)
+        ...     else:
+        ...         ny.torch.train(model, loss, (x, y), plan, out="model")
+        >>> torch.multiprocessing.spawn(work, nprocs=2)  # doctest: +SKIP
+    """
+    require("private training runs of networks", "torch")
+    from neyman.analysis.training.torch_training import serve as add_shares
+
+    gradient = NoisyGradient(model, loss, plan)
+    try:
+        add_shares(model, loss, data, gradient, example)
     finally:
         gradient.close()

@@ -134,6 +134,8 @@ class ModuleGradients:
         loss: a function of the model's output and the target of one example, each with a batch
             dimension of 1. It returns one number.
         plan: the clip, groups, precision, and microbatch; see `TrainingPlan`.
+
+    ``totals`` holds the sum of the added rows by parameter, in whole numbers.
     """
 
     def __init__(self, model: Module, loss: Loss, plan: TrainingPlan) -> None:
@@ -153,6 +155,7 @@ class ModuleGradients:
             )
         self.dtype = None if plan.autocast is None else getattr(torch, plan.autocast)
         self._compiled, self._mechanism = plan.compiled, plan.mechanism
+        self._processes = plan.processes
         self.parameters = {
             k: p for k, p in model.named_parameters() if p.requires_grad and p.numel()
         }
@@ -179,7 +182,7 @@ class ModuleGradients:
         self._layers = _tap_layers(model, self.parameters)
         self.microbatch = plan.microbatch or 0  # 0: `check` chooses it
         self._taps: dict[tuple[torch.Size, ...], list[tuple[str, Tensor]]] = {}
-        self._totals, self._count = self._zeros(), 0
+        self.totals, self._count = self._zeros(), 0
         self.names: tuple[str, ...] = ()  # of the tensors of a row that is a dict
         self._written = ""  # a parameter or buffer that a forward pass wrote to
         self._checked = False
@@ -229,9 +232,9 @@ class ModuleGradients:
         else:
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         # A number has some copies, of up to 8 bytes each, and half of the memory is for others.
-        pieces = -(-batch * numbers * 64 // (memory // 2))
+        pieces = max(-(-batch * numbers * 64 // (memory // 2)), self._processes)
         # Kernels of CPUs treat the last rows of other sizes in other ways.
-        return -(-batch // max(1, pieces) // 32) * 32
+        return -(-batch // pieces // 32) * 32
 
     @property
     def _bits(self) -> int:
@@ -338,9 +341,9 @@ class ModuleGradients:
             with self._deterministic_context() as restore:
                 for start in range(0, count, self.microbatch):
                     part = tuple(x[start : start + self.microbatch] for x in rows)
-                    self._add_rows(self._totals, part, restore)
+                    self._add_rows(self.totals, part, restore)
         except BaseException:
-            self._totals, self._count = self._zeros(), 0  # no row is added twice
+            self.totals, self._count = self._zeros(), 0  # no row is added twice
             raise
 
     @property
@@ -353,7 +356,7 @@ class ModuleGradients:
 
         If a row is added or removed, the sum changes by a vector of l2 norm at most ``grid``.
         """
-        totals, self._totals, self._count = self._totals, self._zeros(), 0
+        totals, self.totals, self._count = self.totals, self._zeros(), 0
         bits = self._bits
         return torch.cat([(x.reshape(-1) + (1 << bits >> 1)) >> bits for x in totals.values()])
 

@@ -35,6 +35,7 @@ from torch.utils.data import (
 from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
 from neyman.analysis.training.module_gradients import fixed_kernels, fresh_randomness
 from neyman.analysis.training.noisy_gradient import NoisyGradient
+from neyman.analysis.training.processes import Processes
 from neyman.analysis.training.result import NETWORK, Setting, Trained, joined
 from neyman.analysis.training.steps import Request, run, without_content
 from neyman.analysis.training.terms import RunTerms
@@ -54,6 +55,10 @@ RANDOMNESS = (
     "If the model or the dataset draws random numbers, as dropout and random crops do, they come "
     "from torch's generator, which has a new secret seed in each step. That its numbers are as "
     "good as random ones is assumed."
+)
+SHARED = (
+    "Up to {processes} processes shared each batch. Its row numbers and sums of clipped gradients "
+    "without noise crossed their connections, which nobody else can read."
 )
 PUBLIC_ROWS = (
     "The number of rows, {n}, is public, and the rate of the batches follows from it. Neighboring "
@@ -251,6 +256,7 @@ class NetworkRun:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         rows: RowSource,
+        processes: Processes,
         setting: Setting,
         callback: Callable[[int, Module], object] | None,
     ) -> None:
@@ -258,6 +264,7 @@ class NetworkRun:
         self.model, self._gradient = model, gradient
         self._optimizer, self._scheduler = optimizer, scheduler
         self._rows, self._callback = rows, callback
+        self._processes = processes
         self._setting = setting
         # A row may not decide what is published: the tensors and their names are those of now.
         self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -333,22 +340,14 @@ class NetworkRun:
                 "data changed its length during the run: give a dataset of one length, such as a "
                 "TensorDataset. The charge stands"
             )
-        rows = without_content(partial(self._take_rows, batch), "the dataset")
-        without_content(partial(self._add, rows), "the model or the loss")
+        add_rows(self._gradient, self._rows, self._processes.share(batch))
+        self._processes.collect()
         self._gradient.steps = step  # an earlier process may have taken the steps before it
         self._gradient.set()
         self._move()
         if self._callback is not None:
             self._restore_fixed()
             self._callback(step, self.model)
-
-    def _add(self, rows: tuple[Tensor, ...]) -> None:
-        names = self._rows.names
-        self._gradient.add(*([] if names else rows), **dict(zip(names, rows, strict=False)))
-
-    def _take_rows(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        with fresh_randomness(self._rows.device):
-            return self._rows.take(batch)
 
     def _move(self) -> None:
         self._optimizer.step()
@@ -361,7 +360,9 @@ class NetworkRun:
         setting = self._setting
         sizes = sorted({place["microbatch"] for place in setting.environments} - {1})
         together = [TOGETHER.format(rows=" or ".join(map(str, sizes)))] if sizes else []
-        return replace(setting, conditions=(*together, *setting.conditions))
+        most = max(place["processes"] for place in setting.environments)
+        shared = [SHARED.format(processes=most)] if most > 1 else []
+        return replace(setting, conditions=(*together, *setting.conditions, *shared))
 
     def content(self) -> bytes:
         """Return an .npz file: the names of the state dict before the run, with our values."""
@@ -407,6 +408,18 @@ class NetworkRun:
             self._scheduler.load_state_dict(parts["scheduler"])
 
 
+def add_rows(gradient: NoisyGradient, source: RowSource, batch: NDArray[np.int64]) -> None:
+    """Read the rows of a batch, and add their clipped gradients to the sum."""
+
+    def taken() -> tuple[Tensor, ...]:
+        with fresh_randomness(source.device):
+            return source.take(batch)
+
+    rows, names = without_content(taken, "the dataset"), source.names
+    add = partial(gradient.add, *([] if names else rows), **dict(zip(names, rows, strict=False)))
+    without_content(add, "the model or the loss")
+
+
 def _with_environments(
     content: bytes, head: dict[str, Any]
 ) -> tuple[bytes, tuple[dict[str, Any], ...]]:
@@ -438,9 +451,7 @@ def train_network(
 ) -> Trained:
     """Check a run of `ny.torch.train`, take its steps, and load the result into the model."""
     gradients = gradient.gradients
-    rows = RowSource(data, example, gradients.device)
-    gradients.names = rows.names
-    gradients.check(rows.first)
+    rows, processes = _connect(model, loss, data, gradient, example, leads=True)
     mover = _optimizer(model, gradients.parameters, optimizer or Adam)
     words: dict[str, Any] = {
         "model": _text(model),
@@ -458,10 +469,42 @@ def train_network(
     public = [PUBLIC_ROWS.format(n=gradient.mechanism.n)] if request.calibrated else []
     with fixed_kernels(gradients.device):
         setting = Setting((*public, RANDOMNESS, RESTORED), (_environment(gradient),), NETWORK)
-        job = NetworkRun(terms, model, gradient, mover, schedule, rows, setting, callback)
+        job = NetworkRun(
+            terms, model, gradient, mover, schedule, rows, processes, setting, callback
+        )
         trained = run(job, rows.count, request)
     job.set(trained.state)  # for a run that was already finished
+    processes.share(None)
     return trained
+
+
+def serve(model: Module, loss: object, data: object, gradient: NoisyGradient, example: object):
+    """Add up this process's rows of each batch, until the run of process 0 ends."""
+    rows, processes = _connect(model, loss, data, gradient, example, leads=False)
+    with fixed_kernels(gradient.gradients.device):
+        while (batch := processes.share()) is not None:
+            add_rows(gradient, rows, batch)
+            processes.collect()
+            gradient.gradients.take()
+
+
+def _connect(
+    model: Module,
+    loss: object,
+    data: object,
+    gradient: NoisyGradient,
+    example: object,
+    *,
+    leads: bool,
+) -> tuple[RowSource, Processes]:
+    """Check the data and the model on invented rows, and agree with the other processes."""
+    gradients = gradient.gradients
+    rows = RowSource(data, example, gradients.device)
+    gradients.names = rows.names
+    gradients.check(rows.first)
+    processes = Processes(model, gradients, gradient.plan, leads)
+    processes.agree(f"{gradient.plan}, {rows.count} rows, {_text(model)}, {_text(loss)}")
+    return rows, processes
 
 
 def _text(thing: object) -> str:
@@ -531,6 +574,7 @@ def _environment(gradient: NoisyGradient) -> dict[str, Any]:
         "dtype": ", ".join(sorted(kinds)),
         "microbatch": gradient.gradients.microbatch,
         "compiled": plan.compiled,
+        "processes": plan.processes,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": "tf32" in products,
         "benchmark": torch.backends.cudnn.benchmark,

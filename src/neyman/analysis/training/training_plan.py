@@ -50,6 +50,7 @@ class TrainingPlan:
             ``torch.compile``, which needs a compiler. Without it, layers whose gradients are
             products of small matrices have exact sums of these products [TR-9].
         save_every: number of steps between durable checkpoints; see `ny.train`.
+        processes: number of processes that share each batch; see `ny.torch.serve`.
 
     Raises:
         TypeError, ValueError: an argument is wrong, or no run can have this mechanism.
@@ -72,6 +73,7 @@ class TrainingPlan:
     microbatch: int | None = field(default=None, compare=False)
     compiled: bool = field(default=False, compare=False)
     save_every: int = field(default=100, compare=False)
+    processes: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         mechanism = self.mechanism
@@ -101,6 +103,7 @@ class TrainingPlan:
         if self.microbatch is not None:
             check.integer("microbatch", self.microbatch, 1)
         check.integer("save_every", self.save_every, 1)
+        check.integer("processes", self.processes, 1)
 
     @classmethod
     def reaching(
