@@ -44,8 +44,11 @@ class Limits:
     reach_deviations: float = 26.0  # standard deviations of x: the mass beyond is below 1e-147
     least_mass: float = 1e-200  # smaller masses are dropped
     mu: float = 10.0  # a larger mu overflows
-    test_mu: float = 0.01  # below, the test is the sum of all releases
+    # Outside, the test is the sum of all releases.
+    test_mu: tuple[float, float] = (0.01, 4.0)
+    test_batches: int = 10**5
     test_delta: float = 1e-5  # delta at which two tests are compared
+    test_error: float = 1e-3  # largest relative error of a mass
     test_reach: float = 9.0  # standard deviations of x between which the test's f varies
     test_steps: int = 1 << 17  # most values of f
     test_cells: int = 4000  # most values of the sum, after neighbors are merged
@@ -137,6 +140,12 @@ class RandomAllocationLoss(Loss):
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         return self._base.decay(tilt, edges, enough)
 
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        return self._base.value_count if count == 1 else math.inf
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        return self.dots(tilt, 1.0)
+
     def dots(self, tilt: float, step: float) -> Discretization:
         # The values, moved to the safe side by their rounding errors.
         dots = self._base.dots(tilt, step)
@@ -184,13 +193,17 @@ def _best_lower(mu: float, batches: int, times: int) -> Loss:
     """Return a loss below that of k of T batches, with the larger epsilon at delta 1e-5 [RA-5]."""
     exact = Fraction(mu) ** 2 * times**2 / batches
     summed = GaussianLoss(below(exact * (1 - Fraction(16, 2**53))))
-    if mu < LIMITS.test_mu:
+    if batches > LIMITS.test_batches or not LIMITS.test_mu[0] <= mu <= LIMITS.test_mu[1]:
         return summed
-    base = _tested(mu, batches, times).removed
+    test = _tested(mu, batches, times)
+    if test.relative > LIMITS.test_error:
+        return summed
+    base = test.removed
     value, p = np.array(base.values), np.exp(base.log_p)
     tails = [np.cumsum(mass[::-1])[::-1] for mass in (p, p * np.exp(-value))]
     few = tails[0] - np.exp(value) * tails[1] <= LIMITS.test_delta
-    epsilon, m = max(float(value[few.argmax()]), 0.0), summed.mu
+    left, right = (float(mass[few.argmax()]) for mass in tails)
+    epsilon, m = max(math.log(left - LIMITS.test_delta) - math.log(right), 0.0), summed.mu
     terms = log_ndtr([m / 2 - epsilon / m, -m / 2 - epsilon / m]) + np.array([0.0, epsilon])
     if np.exp(terms) @ [1, -1] > LIMITS.test_delta:
         return summed
@@ -254,7 +267,6 @@ def _tested(mu: float, batches: int, times: int) -> _AllocationDistribution:
     ends = np.log1p(z * np.exp(mu * np.array([-LIMITS.test_reach, LIMITS.test_reach + mu])))
     first, last = math.floor(ends[0] / step), math.ceil(ends[1] / step)
     edges = np.log(np.expm1((np.arange(first + 1, last) - 0.5) * step) / z) / mu
-    edges = np.maximum.accumulate(edges)
     sums: list[tuple[Atoms, Atoms, float]] = []
     for tilt in (0.0, 1.0, 2.0):
         still, moved = (_test_steps(edges, shift, first, step, tilt) for shift in (0.0, mu))
@@ -295,32 +307,20 @@ def _finite_below(p: Array, q: Array) -> tuple[OffLatticeLoss, float]:
 
 
 def _test_steps(edges: Array, shift: float, first: int, step: float, tilt: float) -> Atoms:
-    """Return the law of f(x), x ~ N(shift, 1): f is (first + i) step before edge i."""
+    """Return the tilted law of f(x), x ~ N(shift, 1): f is (first + i) step between two edges."""
     x = np.concatenate([[-math.inf], edges - shift, [math.inf]])
     low, high = x[:-1], x[1:]
     near, far = np.where(low > 0, -low, high), np.where(low > 0, -high, low)
     mass = ndtr(near) - ndtr(far)
-    # ndtr errs by 32 units, and x by a unit, which moves the mass by up to x^2 + 1 units.
+    exponent = np.log(mass) + tilt * step * (first + np.arange(len(mass)))
+    top = float(np.logaddexp.reduce(exponent))
+    # ndtr(x) errs by 64 + x^2 units, and by x^2 from the rounding of x.
     # slack: counted
-    units = UNIT * (
-        64
-        + 2 * np.square(np.clip(near, -1e3, 0.0))
-        + 2 * np.square(np.minimum(np.abs(np.where(np.isinf(near), 0, near)), 9))
-    )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = float(np.nanmax(units * ndtr(near) / mass))
-        exponent = np.log(mass) + tilt * step * (first + np.arange(len(mass)))
-    top = float(exponent.max())
-    relative += 8 * UNIT * (8 + abs(top) + 700)  # slack: counted
-    return Atoms(
-        Fraction(step),
-        Fraction(0),
-        first,
-        np.exp(exponent - top),
-        top,
-        1e-300 * len(mass),
-        relative,
-    )
+    each = 2 * UNIT * (64 + 2 * np.minimum(near, 0.0) ** 2) * ndtr(near) / mass
+    sizes = 8 + abs(top) + float(np.abs(exponent).max())
+    relative = float(each.max()) + 8 * UNIT * sizes  # slack: counted
+    weight = np.exp(exponent - top)
+    return Atoms(Fraction(step), Fraction(0), first, weight, top, relative=relative)
 
 
 def _test_cells(
@@ -337,7 +337,8 @@ def _test_cells(
     place = a.log_scale - tilt * step * (start + width * np.arange(cells))
     most = np.exp(np.clip(place, -700.0, 700.0))
     mass = np.bincount(index // width, a.weight * np.exp(np.clip(exponent, -700.0, 700.0)), cells)
-    error = a.absolute * width * most
+    # Weights below 1e-290 lose digits. The last factor is for the relative error of the rest.
+    error = (a.absolute + 1e-290) * width * most * 1.01
     # slack: counted
     relative = a.relative + UNIT * (64 + width + 8 * float(np.abs([*exponent, a.log_scale]).max()))
     return np.maximum(mass - error, 0.0), mass + error + a.tail * most, relative
@@ -356,7 +357,7 @@ def _test_weight(mu: float, batches: int, times: int) -> tuple[float, float]:
         f = np.log1p(z * np.exp(mu * x))
         mean = float(np.exp(log_q) @ f)
         deviation = math.sqrt(float(np.exp(log_q) @ (f - mean) ** 2))
-        tilts = np.geomspace(0.01, 1.0, 120) * (4 + 10 / (deviation * math.sqrt(batches)))
+        tilts = np.geomspace(1e-4, 1.0, 200) * (4 + 10 / (deviation * math.sqrt(batches)))
         rates: list[Array] = []
         means: list[Array] = []
         for law in (log_q, log_p):
