@@ -296,8 +296,8 @@ K_OF_T = [(3, 2, 0.200409913020828), (4, 2, 0.15239477376261)]
 
 @pytest.mark.parametrize(("batches", "times", "delta"), K_OF_T)
 def test_k_of_t_holds_the_published_deltas(batches, times, delta):
-    found = ny.Gaussian(1).random_allocation(batches, times=times).tradeoff().delta(1)
-    assert 0.94 * delta < found.lower <= delta <= found.upper
+    bound = ny.Gaussian(1).random_allocation(batches, times=times).tradeoff().delta(1)
+    assert 0.94 * delta < bound.lower <= delta <= bound.upper
 
 
 # The largest distance of the two ends of epsilon at delta 1e-5, relative to the upper end.
