@@ -26,13 +26,14 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from neyman.curves.losses.bracket import LossBracket
+from neyman.curves.losses.bracket import ComposedLattice, LossBracket
 from neyman.curves.losses.finite import PERFECT, OffLatticeLoss
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss, Part
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, compose, repeated
+from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import below
 
@@ -187,6 +188,30 @@ def allocated_often(mu: float, batches: int, times: int) -> list[tuple[LossBrack
         (LossBracket(lower, first, how), 1),
         *((LossBracket(PERFECT, upper, how), n) for upper, n in hidden if n),
     ]
+
+
+def equicorrelated(diagonal: float, other: float, bins: int, side: int) -> Part:
+    """Return a loss on a side of that of a Gram matrix with equal entries off the diagonal.
+
+    It is the sum of a Gaussian loss with mu^2 = ``other`` and of a loss of random allocation with
+    mu^2 = ``diagonal`` - ``other`` [RA-7].
+
+    Args:
+        diagonal, other: the entries of the matrix, at least 0. A larger ``other`` counts as
+            ``diagonal``. Below, that is a smaller matrix. Above, only rounding makes it larger.
+        bins: its size.
+        side: 1 for a loss that dominates, -1 for one that is dominated.
+    """
+    other = min(other, diagonal)
+    apart = math.sqrt(diagonal - other) * (1 + side * 4 * UNIT)  # slack: counted
+    parts: list[tuple[Part, int]] = [(GaussianLoss(other), 1)] if other > 0 else []
+    if bins > 1 and apart > 0:
+        parts.append((RandomAllocationLoss(apart, bins, side, True), 1))
+    elif side > 0:
+        return GaussianLoss(diagonal)
+    if len(parts) == 1:
+        return parts[0][0]
+    return ComposedLattice(tuple(sorted(parts, key=order_key)), side)
 
 
 def _best_lower(mu: float, batches: int, times: int) -> Loss:
