@@ -289,23 +289,30 @@ def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
 def _tested(mu: float, batches: int, times: int) -> _AllocationDistribution:
     """Return losses of the test's sum, below those of a record in k of T batches [RA-8]."""
     z, step = _test_weight(mu, batches, times)
-    ends = np.log1p(z * np.exp(mu * np.array([-LIMITS.test_reach, LIMITS.test_reach + mu])))
-    first, last = math.floor(ends[0] / step), math.ceil(ends[1] / step)
-    edges = np.log(np.expm1((np.arange(first + 1, last) - 0.5) * step) / z) / mu
-    sums: list[tuple[Atoms, Atoms, float]] = []
+    low, high = (
+        math.log1p(z * math.exp(mu * x)) for x in (-LIMITS.test_reach, LIMITS.test_reach + mu)
+    )
+    first, last = math.floor(low / step), math.ceil(high / step)
+    places: Array = np.arange(first + 1, last)
+    edges = np.log(np.expm1((places - 0.5) * step) / z) / mu
+    sums: list[tuple[float, Atoms, Atoms]] = []
     for tilt in (0.0, 1.0, 2.0):
         still, moved = (_test_steps(edges, shift, first, step, tilt) for shift in (0.0, mu))
         p = compose([(still, batches - times), (moved, times)])
-        sums.append((p, compose([(still, batches)]), tilt))
-    every = [atoms for *both, _ in sums for atoms in both]
+        sums.append((tilt, p, compose([(still, batches)])))
+    every = [atoms for _, *both in sums for atoms in both]
     start = min(a.start for a in every)
     size = max(a.start + len(a) for a in every) - start
     width = -(-size // LIMITS.test_cells)
-    p, q = ([_test_cells(pair[i], pair[2], start, width, size) for pair in sums] for i in (0, 1))
-    relative = max(error for _, _, error in p + q)
+    under_p = [_test_cells(p, tilt, start, width, size) for tilt, p, _ in sums]
+    under_q = [_test_cells(q, tilt, start, width, size) for tilt, _, q in sums]
+    relative = max(error for _, _, error in under_p + under_q)
     (p_low, p_high), (q_low, q_high) = (
-        (np.max([low for low, _, _ in x], axis=0), np.min([high for _, high, _ in x], axis=0))
-        for x in (p, q)
+        (
+            np.maximum.reduce([low for low, _, _ in cells]),
+            np.minimum.reduce([high for _, high, _ in cells]),
+        )
+        for cells in (under_p, under_q)
     )
     removed, moved_1 = _finite_below(p_low, q_high)
     added, moved_2 = _finite_below(q_low, p_high)
