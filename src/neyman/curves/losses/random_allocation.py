@@ -49,7 +49,7 @@ class Limits:
     test_mu: tuple[float, float] = (0.01, 4.0)
     test_batches: int = 10**5
     test_delta: float = 1e-5  # delta at which two tests are compared
-    test_error: float = 1e-3  # largest relative error of a mass
+    test_error: float = 5e-3  # largest relative error of a mass
     test_reach: float = 9.0  # standard deviations of x between which the test's f varies
     test_steps: int = 1 << 17  # most values of f
     test_cells: int = 4000  # most values of the sum, after neighbors are merged
