@@ -39,7 +39,7 @@ class RandomAllocation(Mechanism):
     Raises:
         ValueError: the mechanism or the relation is another.
 
-    Source: [RA-1] to [RA-4]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
+    Source: [RA-1] to [RA-5], [RA-8]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
     """
 
     RELATION = "add-remove"
