@@ -203,7 +203,11 @@ def newer(name, **fields):
             ny.Gaussian(1.1) * 8,
             ny.Gaussian(1.1, 2) * 8,
         ),
-        (newer("RandomAllocationDpEvent", event=GAUSS, num_selected=2, num_steps=8), None, None),
+        (
+            newer("RandomAllocationDpEvent", event=GAUSS, num_selected=2, num_steps=8),
+            ny.Gaussian(1.1).random_allocation(8, times=2),
+            None,
+        ),
         (newer("RandomAllocationDpEvent", event=FLAT, num_selected=1, num_steps=8), None, None),
         (
             newer("RepeatAndSelectDpEvent", event=GAUSS, mean=3.0, shape=1.0),

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
-from neyman.curves.losses.random_allocation import allocated
+from neyman.curves.losses.random_allocation import allocated, allocated_often
 from neyman.mechanisms.base import Mechanism, bracketed, check_one_step
 from neyman.mechanisms.description import form, integer
-from neyman.numerics.rounding import below
 
 MAX_BATCHES = 10**9
 
@@ -30,7 +28,7 @@ class RandomAllocation(Mechanism):
 
     If a record takes part in k of T batches, P is the mean over all sets of k batches. Its curve is
     at least the curve of k passes over T / k batches, rounded up or down so that they add up to T,
-    and at most the curve of the sum of all releases [RA-5].
+    and at most the curve of a test: the sum of all releases, or of a function of each [RA-8].
 
     Args:
         mechanism: Gaussian noise, described by the shift that the presence of one record causes, at
@@ -41,7 +39,7 @@ class RandomAllocation(Mechanism):
     Raises:
         ValueError: the mechanism or the relation is another.
 
-    Source: [RA-1] to [RA-4]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
+    Source: [RA-1] to [RA-5], [RA-8]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
     """
 
     RELATION = "add-remove"
@@ -92,24 +90,7 @@ class RandomAllocation(Mechanism):
             return (self.mechanism * self.times).losses()
         if self.times == 1:
             return (Composition.of([(allocated(mu, self.batches), 1)]),)
-        # k groups of T batches: `rest` of them have one batch more than the others [RA-5].
-        size, rest = divmod(self.batches, self.times)
-        counts = ((size, self.times - rest), (size + 1, rest))
-        return (Composition.of([(self._share(mu, bins), many) for bins, many in counts if many]),)
-
-    def _share(self, mu: float, bins: int) -> LossBracket:
-        """Return a bracket of a part of the loss of a record in k of T batches [RA-5].
-
-        The sum of the k parts brackets the loss.
-
-        Args:
-            mu: the shift by one record, in standard deviations.
-            bins: the batches of the group that the part is about.
-        """
-        exact = Fraction(mu) ** 2 * self.times / self.batches
-        lower = GaussianLoss(below(exact * (1 - Fraction(16, 2**53))))
-        upper = allocated(mu, bins).upper if bins > 1 else self.mechanism.losses()[0].parts[0][0]
-        return LossBracket(lower, upper, "between a sum of batches and k passes")
+        return (Composition.of(allocated_often(mu, self.batches, self.times)),)
 
     def rho(self) -> Fraction:
         """Return k times the mechanism's rho, as if the attacker saw the record's k batches."""

@@ -135,14 +135,10 @@ def _allocation(event: Any, neighboring: Neighboring) -> Mechanism:
     inner = described(event.event, neighboring)
     if chosen in (0, steps) or isinstance(inner, NonPrivate):
         return inner * chosen
-    if chosen > 1 or neighboring != "add-remove":
-        raise UnsupportedEvent(
-            event,
-            "a random allocation is described here only under add-remove with num_selected = 1: "
-            "each record takes part in one random step",
-        )
+    if neighboring != "add-remove":
+        raise UnsupportedEvent(event, "a random allocation is described here under add-remove")
     try:
-        return inner.random_allocation(steps)
+        return inner.random_allocation(steps, times=chosen)
     except ValueError as refusal:
         raise UnsupportedEvent(event, str(refusal)) from None
 

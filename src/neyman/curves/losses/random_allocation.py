@@ -11,22 +11,31 @@ mean gives an upper bound, and merging intervals into their means gives a lower 
 addition. S is computed by repeated doubling. After each sum, its distribution is spread onto grid
 points, or merged between them. The points are dense where S has most of its mass and sparse
 elsewhere. All numbers are positive, so nothing cancels.
+
+If a record enters k of T batches, each test is a lower bound. The test here compares the sum over t
+of f(x_t) with thresholds, f a step function near log(1 + z e^{mu x}). Its terms are independent:
+under Q all are alike, and under P k of them are shifted [RA-8].
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
-from neyman.curves.losses.bracket import LossBracket
-from neyman.curves.losses.finite import OffLatticeLoss
-from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.curves.losses.bracket import ComposedLattice, LossBracket
+from neyman.curves.losses.finite import PERFECT, OffLatticeLoss
+from neyman.curves.losses.gaussian import GaussianLoss
+from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss, Part
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, repeated
+from neyman.numerics.atoms import UNIT, Atoms, compose, repeated
+from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import below
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,14 @@ class Limits:
     reach_deviations: float = 26.0  # standard deviations of x: the mass beyond is below 1e-147
     least_mass: float = 1e-200  # smaller masses are dropped
     mu: float = 10.0  # a larger mu overflows
+    # Outside, the test is the sum of all releases.
+    test_mu: tuple[float, float] = (0.01, 4.0)
+    test_batches: int = 10**5
+    test_delta: float = 1e-5  # delta at which two tests are compared
+    test_error: float = 5e-3  # largest relative error of a mass
+    test_reach: float = 9.0  # standard deviations of x between which the test's f varies
+    test_steps: int = 1 << 17  # most values of f
+    test_cells: int = 4000  # most values of the sum, after neighbors are merged
 
 
 LIMITS = Limits()
@@ -51,12 +68,14 @@ class RandomAllocationLoss(Loss):
         batches: T, at least 2.
         side: 1 for a loss that dominates random allocation's, -1 for a loss that it dominates.
         removed: True for (P, Q), P with the record; False for (Q, P).
+        times: k, the batches that a record enters, below T. Above 1, the side is -1.
     """
 
     distance: float
     batches: int
     side: int
     removed: bool
+    times: int = 1
 
     @property
     def costly(self) -> bool:
@@ -64,6 +83,8 @@ class RandomAllocationLoss(Loss):
 
     @property
     def _law(self) -> _AllocationDistribution:
+        if self.times > 1:
+            return _tested(self.distance, self.batches, self.times)
         return _law(self.distance, self.batches, self.side)
 
     @property
@@ -92,13 +113,13 @@ class RandomAllocationLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """Return rho = mu^2 / 2: revealing the batch index can only increase the loss."""
-        return self.distance**2 / 2
+        """Return rho = k mu^2 / 2: revealing the batches can only increase the loss."""
+        return self.times * self.distance**2 / 2
 
     @property
     def mu(self) -> float:
-        """Return mu: revealing the batch index can only increase the loss."""
-        return self.distance
+        """Return sqrt(k) mu: revealing the batches can only increase the loss."""
+        return math.sqrt(self.times) * self.distance
 
     def reverse(self) -> RandomAllocationLoss:
         return replace(self, removed=not self.removed)
@@ -120,6 +141,12 @@ class RandomAllocationLoss(Loss):
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         return self._base.decay(tilt, edges, enough)
 
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        return self._base.value_count if count == 1 else math.inf
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        return self.dots(tilt, 1.0)
+
     def dots(self, tilt: float, step: float) -> Discretization:
         # The values, moved to the safe side by their rounding errors.
         dots = self._base.dots(tilt, step)
@@ -137,6 +164,75 @@ def allocated(mu: float, batches: int) -> LossBracket:
     """
     lower, upper = (RandomAllocationLoss(mu, batches, side, True) for side in (-1, 1))
     return LossBracket(lower, upper, "allocated at random, between two finite distributions")
+
+
+def allocated_often(mu: float, batches: int, times: int) -> list[tuple[LossBracket, int]]:
+    """Return parts whose sum is the loss of (P, Q) if a record enters k of T batches [RA-5].
+
+    Args:
+        mu, batches: as in `allocated`.
+        times: k, at least 2 and below T.
+    """
+    size, rest = divmod(batches, times)
+    groups = [(size + 1, rest), (size, times - rest)]
+    uppers = [
+        (allocated(mu, bins).upper if bins > 1 else GaussianLoss(mu**2), count)
+        for bins, count in groups
+        if count
+    ]
+    (first, count), *others = uppers
+    lower, how = _best_lower(mu, batches, times), "between a test and k passes"
+    # A bracket of a part alone may be wrong. The sum of all is right.
+    hidden = [(first, count - 1), *others]
+    return [
+        (LossBracket(lower, first, how), 1),
+        *((LossBracket(PERFECT, upper, how), n) for upper, n in hidden if n),
+    ]
+
+
+def equicorrelated(diagonal: float, other: float, bins: int, side: int) -> Part:
+    """Return a loss on a side of that of a Gram matrix with equal entries off the diagonal.
+
+    It is the sum of a Gaussian loss with mu^2 = ``other`` and of a loss of random allocation with
+    mu^2 = ``diagonal`` - ``other`` [RA-7].
+
+    Args:
+        diagonal, other: the entries of the matrix, at least 0. A larger ``other`` counts as
+            ``diagonal``. Below, that is a smaller matrix. Above, only rounding makes it larger.
+        bins: its size.
+        side: 1 for a loss that dominates, -1 for one that is dominated.
+    """
+    other = min(other, diagonal)
+    apart = math.sqrt(diagonal - other) * (1 + side * 4 * UNIT)  # slack: counted
+    parts: list[tuple[Part, int]] = [(GaussianLoss(other), 1)] if other > 0 else []
+    if bins > 1 and apart > 0:
+        parts.append((RandomAllocationLoss(apart, bins, side, True), 1))
+    elif side > 0:
+        return GaussianLoss(diagonal)
+    if len(parts) == 1:
+        return parts[0][0]
+    return ComposedLattice(tuple(sorted(parts, key=order_key)), side)
+
+
+def _best_lower(mu: float, batches: int, times: int) -> Loss:
+    """Return a loss below that of k of T batches, with the larger epsilon at delta 1e-5 [RA-5]."""
+    exact = Fraction(mu) ** 2 * times**2 / batches
+    summed = GaussianLoss(below(exact * (1 - Fraction(16, 2**53))))
+    if batches > LIMITS.test_batches or not LIMITS.test_mu[0] <= mu <= LIMITS.test_mu[1]:
+        return summed
+    test = _tested(mu, batches, times)
+    if test.relative > LIMITS.test_error:
+        return summed
+    base = test.removed
+    value, p = np.array(base.values), np.exp(base.log_p)
+    tails = [np.cumsum(mass[::-1])[::-1] for mass in (p, p * np.exp(-value))]
+    few = tails[0] - np.exp(value) * tails[1] <= LIMITS.test_delta
+    left, right = (float(mass[few.argmax()]) for mass in tails)
+    epsilon, m = max(math.log(left - LIMITS.test_delta) - math.log(right), 0.0), summed.mu
+    terms = log_ndtr([m / 2 - epsilon / m, -m / 2 - epsilon / m]) + np.array([0.0, epsilon])
+    if np.exp(terms) @ [1, -1] > LIMITS.test_delta:
+        return summed
+    return RandomAllocationLoss(mu, batches, -1, True, times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +283,128 @@ def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
     apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))  # slack: counted
     relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())  # slack: counted
     return _AllocationDistribution(removed, added, relative, apart)
+
+
+@array_cache
+def _tested(mu: float, batches: int, times: int) -> _AllocationDistribution:
+    """Return losses of the test's sum, below those of a record in k of T batches [RA-8]."""
+    z, step = _test_weight(mu, batches, times)
+    low, high = (
+        math.log1p(z * math.exp(mu * x)) for x in (-LIMITS.test_reach, LIMITS.test_reach + mu)
+    )
+    first, last = math.floor(low / step), math.ceil(high / step)
+    places: Array = np.arange(first + 1, last)
+    edges = np.log(np.expm1((places - 0.5) * step) / z) / mu
+    sums: list[tuple[float, Atoms, Atoms]] = []
+    for tilt in (0.0, 1.0, 2.0):
+        still, moved = (_test_steps(edges, shift, first, step, tilt) for shift in (0.0, mu))
+        p = compose([(still, batches - times), (moved, times)])
+        sums.append((tilt, p, compose([(still, batches)])))
+    every = [atoms for _, *both in sums for atoms in both]
+    start = min(a.start for a in every)
+    size = max(a.start + len(a) for a in every) - start
+    width = -(-size // LIMITS.test_cells)
+    under_p = [_test_cells(p, tilt, start, width, size) for tilt, p, _ in sums]
+    under_q = [_test_cells(q, tilt, start, width, size) for tilt, _, q in sums]
+    relative = max(error for _, _, error in under_p + under_q)
+    (p_low, p_high), (q_low, q_high) = (
+        (
+            np.maximum.reduce([low for low, _, _ in cells]),
+            np.minimum.reduce([high for _, high, _ in cells]),
+        )
+        for cells in (under_p, under_q)
+    )
+    removed, moved_1 = _finite_below(p_low, q_high)
+    added, moved_2 = _finite_below(q_low, p_high)
+    more = max(moved_1, moved_2) + 2 * relative
+    return _AllocationDistribution(removed, added, relative + more, more)
+
+
+def _finite_below(p: Array, q: Array) -> tuple[OffLatticeLoss, float]:
+    """Return a loss with masses of at most ``p``, and values of at most log p / q, up to an error.
+
+    The error bounds both that of a value and that of the logarithm of a mass.
+    """
+    good = (p > LIMITS.least_mass) & (q > LIMITS.least_mass)
+    group = np.maximum(np.cumsum(good) - 1, 0)  # a cell without mass is merged with a neighbor
+    p, q = np.bincount(group, p), np.bincount(group, q)
+    totals = np.array([p.sum(), q.sum()])
+    p, q = p / totals[0], q / totals[1]
+    value, at = np.unique(np.log(p / q), return_inverse=True)
+    log_p = np.log(np.bincount(at, p))
+    error = float(np.abs(np.log(totals)).sum())
+    # slack: counted
+    error += UNIT * (64 + 2 * len(group) + 16 * float(np.abs([*value, *log_p]).max()))
+    return OffLatticeLoss(tuple(value.tolist()), tuple(log_p.tolist())), error
+
+
+def _test_steps(edges: Array, shift: float, first: int, step: float, tilt: float) -> Atoms:
+    """Return the tilted law of f(x), x ~ N(shift, 1): f is (first + i) step between two edges."""
+    x = np.concatenate([[-math.inf], edges - shift, [math.inf]])
+    low, high = x[:-1], x[1:]
+    near, far = np.where(low > 0, -low, high), np.where(low > 0, -high, low)
+    mass = ndtr(near) - ndtr(far)
+    exponent = np.log(mass) + tilt * step * (first + np.arange(len(mass)))
+    top = float(np.logaddexp.reduce(exponent))
+    # ndtr(x) errs by 64 + x^2 units, and by x^2 from the rounding of x.
+    # slack: counted
+    each = 2 * UNIT * (64 + 2 * np.minimum(near, 0.0) ** 2) * ndtr(near) / mass
+    sizes = 8 + abs(top) + float(np.abs(exponent).max())
+    relative = float(each.max()) + 8 * UNIT * sizes  # slack: counted
+    weight = np.exp(exponent - top)
+    return Atoms(Fraction(step), Fraction(0), first, weight, top, relative=relative)
+
+
+def _test_cells(
+    a: Atoms, tilt: float, start: int, width: int, size: int
+) -> tuple[Array, Array, float]:
+    """Return the least and the largest mass of each cell of ``width`` places, without the tilt.
+
+    The third result is a relative error of both.
+    """
+    step = float(a.step)
+    index = a.start - start + np.arange(len(a))
+    cells = -(-size // width)
+    exponent = a.log_scale - tilt * step * (start + index)
+    place = a.log_scale - tilt * step * (start + width * np.arange(cells))
+    most = np.exp(np.clip(place, -700.0, 700.0))
+    mass = np.bincount(index // width, a.weight * np.exp(np.clip(exponent, -700.0, 700.0)), cells)
+    # Weights below 1e-290 lose digits. The last factor is for the relative error of the rest.
+    error = (a.absolute + 1e-290) * width * most * 1.01
+    # slack: counted
+    relative = a.relative + UNIT * (64 + width + 8 * float(np.abs([*exponent, a.log_scale]).max()))
+    return np.maximum(mass - error, 0.0), mass + error + a.tail * most, relative
+
+
+def _test_weight(mu: float, batches: int, times: int) -> tuple[float, float]:
+    """Return z of the test with the largest epsilon at small delta, by a guess, and a step of f.
+
+    The level at a power of e^-10 is guessed by Chernoff's bound.
+    """
+    x = np.linspace(-LIMITS.test_reach, LIMITS.test_reach + 3 * mu, 600)
+    log_p = [-((x - shift) ** 2) / 2 for shift in (0.0, mu)]
+    log_q, log_p = (v - np.logaddexp.reduce(v) for v in log_p)
+    best = -math.inf, 0.0, 0.0
+    for z in np.geomspace(0.01, 1.2, 30) * times / (batches - times) * math.exp(-mu * mu / 2):
+        f = np.log1p(z * np.exp(mu * x))
+        mean = float(np.exp(log_q) @ f)
+        deviation = math.sqrt(float(np.exp(log_q) @ (f - mean) ** 2))
+        tilts = np.geomspace(1e-4, 1.0, 200) * (4 + 10 / (deviation * math.sqrt(batches)))
+        rates: list[Array] = []
+        means: list[Array] = []
+        for law in (log_q, log_p):
+            exponent = np.multiply.outer(tilts, f - mean) + law
+            k = np.logaddexp.reduce(exponent, axis=1)
+            means.append(np.exp(exponent - k[:, None]) @ (f - mean))
+            rates.append(tilts * means[-1] - k)
+        power = (batches - times) * rates[0] + times * rates[1]
+        place = np.interp(10.0, power, (batches - times) * means[0] + times * means[1])
+        level = float(np.interp(place, batches * means[0], batches * rates[0]))
+        best = max(best, (level, float(z), deviation))
+    _, z, deviation = best
+    return z, max(
+        deviation / 4, math.log1p(z * math.exp(mu * (LIMITS.test_reach + mu))) / LIMITS.test_steps
+    )
 
 
 def _added_up(mu: float, batches: int, side: int) -> _Sum:

@@ -10,17 +10,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.curves.losses.bracket import ComposedLattice, LossBracket
+from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Part
 from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
-from neyman.curves.losses.random_allocation import allocated
+from neyman.curves.losses.random_allocation import equicorrelated
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import COUNT, POSITIVE
 from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Toeplitz, Triangular
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.canonical_order import order_key
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,8 +108,8 @@ class BallsInBins(Mechanism):
         if self.bins == 1:
             return (Composition.of([(GaussianLoss(float(most[0])), 1)]),)
         r = self.classes
-        upper = _equicorrelated(most[0], most[r::r].max(initial=0.0), self.bins // r, 1)
-        lower = _equicorrelated(least[0], least[1:].min(), self.bins, -1)
+        upper = equicorrelated(most[0], most[r::r].max(initial=0.0), self.bins // r, 1)
+        lower = equicorrelated(least[0], least[1:].min(), self.bins, -1)
         how = "between two matrices with equal entries off the diagonal"
         if r > 1:
             how = f"between a matrix with equal entries off the diagonal, and {r} classes of bins"
@@ -123,28 +121,3 @@ class BallsInBins(Mechanism):
 
     def __repr__(self) -> str:
         return f"BallsInBins({self.strategy!r}, sigma={self.sigma!r}, bins={self.bins})"
-
-
-def _equicorrelated(diagonal: float, other: float, bins: int, side: int) -> Part:
-    """Return a loss on a side of that of a Gram matrix with equal entries off the diagonal.
-
-    It is the sum of a Gaussian loss with mu^2 = ``other`` and of a loss of random allocation with
-    mu^2 = ``diagonal`` - ``other`` [RA-7].
-
-    Args:
-        diagonal, other: the entries of the matrix, at least 0. A larger ``other`` counts as
-            ``diagonal``. Below, that is a smaller matrix. Above, only rounding makes it larger.
-        bins: its size.
-        side: 1 for a loss that dominates, -1 for one that is dominated.
-    """
-    other = min(other, diagonal)
-    apart = math.sqrt(diagonal - other) * (1 + side * 4 * UNIT)  # slack: counted
-    parts: list[tuple[Part, int]] = [(GaussianLoss(other), 1)] if other > 0 else []
-    if bins > 1 and apart > 0:
-        bracket = allocated(apart, bins)
-        parts.append((bracket.upper if side > 0 else bracket.lower, 1))
-    elif side > 0:
-        return GaussianLoss(diagonal)
-    if len(parts) == 1:
-        return parts[0][0]
-    return ComposedLattice(tuple(sorted(parts, key=order_key)), side)
