@@ -13,7 +13,7 @@ leader gets the sum of these sums, which is that of one process to the last bit 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -24,7 +24,6 @@ from neyman.analysis.training.module_gradients import ModuleGradients
 from neyman.analysis.training.training_plan import TrainingPlan
 from neyman.ledger.records import ChargedError
 
-Result = TypeVar("Result")
 Batch = NDArray[np.int64]
 
 
@@ -86,49 +85,59 @@ class Processes:
             )
         self._gradients.microbatch = known[0][1]
 
-    def share(self, batch: Batch | None = None) -> Batch | None:
-        """Send the batch and the parameters, and return this process's rows.
-
-        Args:
-            batch: the leader's batch, or None to end the run. Others leave it out.
-
-        Returns:
-            The rows of every k-th microbatch, or None at the end.
+    def share(self, batch: Batch) -> Batch:
+        """Send the leader's batch and the parameters, and return its rows of the batch.
 
         Raises:
             ValueError: the batch has more rows than an exact sum.
         """
         if self.number == 1:
             return batch
-        if batch is not None and len(batch) > self._gradients.most_rows:
+        if len(batch) > self._gradients.most_rows:
             raise ValueError(f"a sum has {len(batch)} rows; at most {self._gradients.most_rows}")
-        rank = dist.get_rank()
+        self._exchange(batch)
+        return self._rows(batch)
+
+    def end(self) -> None:
+        """Send the result, and end the run of the others."""
+        if self.number > 1:
+            self._exchange(None)
+
+    def receive(self) -> Batch | None:
+        """Take the leader's parameters, and return this process's rows, or None at the end."""
+        batch = self._exchange(None)
+        return None if batch is None else self._rows(batch)
+
+    def _exchange(self, batch: Batch | None) -> Batch | None:
+        """Send or receive a batch, the size of microbatches, and the parameters."""
         sent: list[Any] = [batch, self._gradients.microbatch]
-        _connected(lambda: dist.broadcast_object_list(sent))
+        _connected(dist.broadcast_object_list, sent)
         batch, self._gradients.microbatch = sent
         tensors = [x for x in self._tensors if x.requires_grad or not self._sent]
         self._sent = True
         for x in tensors:
             values = x.detach().contiguous()
-            _connected(lambda values=values: dist.broadcast(values, 0))
-            if rank:
+            _connected(dist.broadcast, values, 0)
+            if dist.get_rank():
                 x.data.copy_(values)
-        if batch is None:
-            return None
+        return batch
+
+    def _rows(self, batch: Batch) -> Batch:
+        """Return the rows of every k-th microbatch."""
         pieces = np.arange(len(batch)) // self._gradients.microbatch
-        return batch[pieces % self.number == rank]
+        return batch[pieces % self.number == dist.get_rank()]
 
     def collect(self) -> None:
         """Add the sums of all processes to the leader's."""
         if self.number > 1:
             for total in self._gradients.totals.values():
-                _connected(lambda total=total: dist.reduce(total, 0))
+                _connected(dist.reduce, total, 0)
 
 
-def _connected(call: Callable[[], Result]) -> Result:
+def _connected(call: Callable[..., object], *values: object) -> None:
     """Call torch.distributed. A connection that fails ends the run."""
     try:
-        return call()
+        call(*values)
     except RuntimeError as error:
         raise ChargedError(
             f"a process of the run ended ({error}). The charge stands. Start all processes again: "

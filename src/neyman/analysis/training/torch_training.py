@@ -474,15 +474,17 @@ def train_network(
         )
         trained = run(job, rows.count, request)
     job.set(trained.state)  # for a run that was already finished
-    processes.share(None)
+    processes.end()
     return trained
 
 
-def serve(model: Module, loss: object, data: object, gradient: NoisyGradient, example: object):
+def serve(
+    model: Module, loss: object, data: object, gradient: NoisyGradient, example: object
+) -> None:
     """Add up this process's rows of each batch, until the run of process 0 ends."""
     rows, processes = _connect(model, loss, data, gradient, example, leads=False)
     with fixed_kernels(gradient.gradients.device):
-        while (batch := processes.share()) is not None:
+        while (batch := processes.receive()) is not None:
             add_rows(gradient, rows, batch)
             processes.collect()
             gradient.gradients.take()
