@@ -64,6 +64,7 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
             nation,
             levels,
             _printed(cells),
+            STANDING,
         ]
     )
     by_key = {
@@ -103,6 +104,21 @@ population of each state, is left out, as in the paper.
 *Power* at a level is how often the best test confirms a true claim, if it confirms that share of
 false claims. Powers and epsilons are rounded to the nearest, and up where their certified ends do
 not round alike."""
+
+
+STANDING = """\
+## Where this stands
+
+The 2020 Census was published with noise, under the budgets of this page. On 4 June 2026, as
+reported by the Tax Policy Center, by NPR (12 June), by PRB's Federal Data Forum, and by Marcum,
+Maury, and Jarosz (11 June), the US Secretary of Commerce issued Department Administrative Order
+DAO 216-26. As reported, it forbids noise in general in what the Census Bureau and the Bureau of
+Economic Analysis publish: differential privacy, swapping, and noise in inputs. It prefers coarser
+tables, and suppression as a last resort. Dwork, with more than 100 other researchers, argued
+against it: intersections of coarse tables can determine exact values. Supporters said that noise
+distorted legitimate uses, such as redistricting. We read these reports in November 2026. We have
+not seen the order, and do not know its state today. What we read left open how the 2030 Census
+will be protected. [Tables without noise](howto/no-noise.md) computes what such tables reveal."""
 
 
 def _release_section(total: Asked) -> str:
