@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent / "site"))
+
+import command_reference  # pyright: ignore[reportMissingImports]
 
 import neyman
 
@@ -60,7 +63,14 @@ def add_anchors(app: Any, page: str, source: list[str]) -> None:
         source[0] = head.sub(lambda m: f"({m[1].lower()})=\n\n{m[0]}", source[0])
 
 
+def add_commands(app: Any, page: str, source: list[str]) -> None:
+    """Put the reference of every command at the end of the page about the command line."""
+    if page == "cli":
+        source[0] += command_reference.reference()
+
+
 def setup(app: Any) -> None:
     """What Sphinx calls."""
     app.connect("source-read", add_anchors)
+    app.connect("source-read", add_commands)
     app.connect("autodoc-process-docstring", escape_bars)
