@@ -102,7 +102,7 @@ def scores(
     """Return the evidence from an attack's scores on many independent runs.
 
     The scores of canaries in one run serve if they are independent, as with noise of their own.
-    Unlike `one_run`, this does not hold for every mechanism.
+    Unlike `one_run`, this does not hold for every mechanism [AC-2].
 
     Args:
         members: scores of runs with the record, one per run. A higher score means "with".
