@@ -1,7 +1,4 @@
-"""The second part of docs/cli.md: ``python docs/site/command_reference.py`` writes it.
-
-Every line comes from the commands themselves, so that a test can compare the page with them.
-"""
+"""The list of commands that the site adds to docs/cli.md, from the commands themselves."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ import typer
 
 from neyman.cli import app
 
-DOCS = Path(__file__).parents[1]
-PAGE = "cli.md"
 KINDS = {Path: "path", str: "text", int: "integer", float: "number", bool: ""}
-MARK = "<!-- Written by `python docs/site/command_reference.py docs`. Edit the commands. -->\n"
 OPENING = """
 ## Every command
 
@@ -30,17 +24,16 @@ prints the script.
 """
 
 
-def pages() -> dict[str, str]:
-    """Return the text of the page by its file name: the tasks as they are, and every command."""
-    tasks = (DOCS / PAGE).read_text(encoding="utf-8").split(MARK)[0]
-    sections = [tasks + MARK + OPENING]
+def reference() -> str:
+    """Return every command with its arguments and options, in Markdown."""
+    sections = [OPENING]
     for group, commands in groups():
         if group:
             sections.append(f"### neyman {group}\n\n{commands.help}\n")
         for name, command in commands.commands.items():
             if not hasattr(command, "commands"):
                 sections.append(_section(f"neyman {group} {name}".replace("  ", " "), command))
-    return {PAGE: "\n".join(sections)}
+    return "\n".join(sections)
 
 
 def groups() -> Iterator[tuple[str, Any]]:
@@ -102,8 +95,3 @@ def _escaped(text: str) -> str:
     text = re.sub(r"(?<![\w`])(--[a-z-]+)", r"`\1`", text)
     text = re.sub(r"('[^']*\([^']*'|[A-Z]+=[A-Z]+|postgresql://\.\.\.)", r"`\1`", text)
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    for file, content in pages().items():
-        (DOCS / file).write_text(content, encoding="utf-8")
