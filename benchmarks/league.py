@@ -615,13 +615,13 @@ def wide(known: dict[str, Any]) -> Iterator[str]:
             yield f"|{q['text']}|{asks(q)}|{said}|{truths(q, t)}|"
 
 
-def filled(text: str, known: dict[str, Any] | None = None) -> str:
+def filled(text: str) -> str:
     """Return the text of docs/league.md with its tables, which comments stand for.
 
     Raises:
         KeyError: the text asks for another table.
     """
-    known = known or json.loads(WHERE.read_text("utf-8"))
+    known: dict[str, Any] = json.loads(WHERE.read_text("utf-8"))
     routes = Counter(t["routes"] for t in known["truths"])
     tables = {
         "answers": f"Asked on {known['date']}:\n\n" + "\n".join(table(known)),
@@ -630,7 +630,7 @@ def filled(text: str, known: dict[str, Any] | None = None) -> str:
         "truths": f"{routes['checker, other']} truths are intervals from both routes, which agree. "
         f"{routes['checker']} are the checker's alone.",
     }
-    return re.sub(r"<!-- From league.json: ([\w ]+) -->", lambda found: tables[found[1]], text)
+    return re.sub(r"<!-- From league.json: ([\w ]+) -->", lambda match: tables[match[1]], text)
 
 
 def main() -> None:
