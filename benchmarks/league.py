@@ -1,7 +1,9 @@
 """Ask every library the same hundred questions, and compare the answers with truths.
 
     python -m benchmarks.league               # makes environments, asks, and writes league.json
-    python -m benchmarks.league --page docs   # writes the page and its figure from league.json
+    python -m benchmarks.league --figure docs # draws docs/league.svg from league.json
+
+The site fills the tables of docs/league.md from league.json.
 
 A truth is an interval from two routes that share no code with any library: the balls of
 `checker/check.py`, which are proved, and a contour integral in 64 digits (`precise.py`) or a closed
@@ -13,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -611,64 +615,35 @@ def wide(known: dict[str, Any]) -> Iterator[str]:
             yield f"|{q['text']}|{asks(q)}|{said}|{truths(q, t)}|"
 
 
-def page(known: dict[str, Any]) -> str:
-    """The page of the league."""
-    routes = [t["routes"] for t in known["truths"]]
-    both, one = (sum(r == x for r in routes) for x in ("checker, other", "checker"))
-    return f"""# League: one hundred questions, their truths, and what libraries answer
+def filled(text: str) -> str:
+    """Return the text of docs/league.md with its tables, which comments stand for.
 
-<!-- Written by `python -m benchmarks.league --page docs`. Edit that file. -->
-
-Each library gets the same {len(routes)} questions, in an environment of its own: sizes of training
-runs, tiny deltas, many steps, powers, noise on whole numbers, randomized response, and random
-allocation. It answers those that its documentation offers. Asked on {known["date"]}.
-
-{chr(10).join(table(known))}
-
-"Unsafe": an upper bound below the truth, or a lower bound above it, by more than 1e-9 of it. Some
-libraries promise an estimate and no bound. "Inside": at most 1e-6 above the truth. "Safe, by" and
-"at most": how far an upper bound is above the truth, relative to it, the median and the largest.
-"None": an error, an infinite answer, or more than 60 s of CPU time or 12 GiB. "Finest": the finest
-grid or error that we found to end in that time. `benchmarks/league_peers.py` has each call, and
-`benchmarks/league.json` each answer. `python -m benchmarks.league` asks again.
-
-![Error against time](league.svg)
-
-*Circles: default settings. Squares: the finest. Medians over the questions that a library answers,
-which differ.*
-
-## Unsafe answers
-
-{chr(10).join(refuted(known))}
-
-## Where our answer is not at the truth
-
-{chr(10).join(wide(known))}
-
-## Truths
-
-{both} truths are intervals that `checker/check.py` proves, and agree with another route: a contour
-integral in 64 digits, or a sum over all outcomes in 96. {one} more are the checker's
-alone. For random allocation the interval is 5 standard errors of a simulation around its mean. A
-truth of mu is a lower bound: at some level no smaller mu holds. jax-privacy, riskcal, gdpnum, and
-PLD_accounting build on dp-accounting. opake 0.16.1 was not asked: it cannot be imported on Python
-3.11.7.
-"""
+    Raises:
+        KeyError: the text asks for another table.
+    """
+    known: dict[str, Any] = json.loads(WHERE.read_text("utf-8"))
+    routes = Counter(t["routes"] for t in known["truths"])
+    tables = {
+        "answers": f"Asked on {known['date']}:\n\n" + "\n".join(table(known)),
+        "unsafe answers": "\n".join(refuted(known)),
+        "our answers": "\n".join(wide(known)),
+        "truths": f"{routes['checker, other']} truths are intervals from both routes, which agree. "
+        f"{routes['checker']} are the checker's alone.",
+    }
+    return re.sub(r"<!-- From league.json: ([\w ]+) -->", lambda match: tables[match[1]], text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--libraries", nargs="*", default=[OURS, *PEERS])
-    parser.add_argument("--page", type=Path)
+    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
-    if options.page is None:
+    if options.figure is None:
         start = time.monotonic()
         asked(options.libraries)
         print(f"{time.monotonic() - start:.0f} s")
         return
-    known = json.loads(WHERE.read_text("utf-8"))
-    (options.page / "league.md").write_text(page(known), "utf-8")
-    figure(known, options.page / "league.svg")
+    figure(json.loads(WHERE.read_text("utf-8")), options.figure / "league.svg")
 
 
 if __name__ == "__main__":

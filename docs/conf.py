@@ -13,9 +13,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent / "site"))
 
-import command_reference  # pyright: ignore[reportMissingImports]
+import command_reference
 
 import neyman
+from benchmarks import league
 
 project = "Neyman"
 author = "the authors of Neyman"
@@ -63,14 +64,17 @@ def add_anchors(app: Any, page: str, source: list[str]) -> None:
         source[0] = head.sub(lambda m: f"({m[1].lower()})=\n\n{m[0]}", source[0])
 
 
-def add_commands(app: Any, page: str, source: list[str]) -> None:
-    """Put the reference of every command at the end of the page about the command line."""
+def fill_tables(app: Any, page: str, source: list[str]) -> None:
+    """Add what is computed and not stored: the list of commands, and the tables of the league."""
     if page == "cli":
         source[0] += command_reference.reference()
+    if page == "league":
+        source[0] = league.filled(source[0])
 
 
 def setup(app: Any) -> None:
     """What Sphinx calls."""
+    app.connect("source-read", fill_tables)
+    app.connect("env-get-outdated", lambda *_: ["cli", "league"])  # they change with the code
     app.connect("source-read", add_anchors)
-    app.connect("source-read", add_commands)
     app.connect("autodoc-process-docstring", escape_bars)

@@ -48,10 +48,10 @@ def estimates(points):
 
 def table(head, rows):
     """Print a table in Markdown: the first column is words."""
-    print("\n| " + " | ".join(head) + " |\n|---|" + "--:|" * (len(head) - 1))
+    print("\n|" + "|".join(head) + "|\n|---|" + "--:|" * (len(head) - 1))
     for name, *numbers in rows:
         text = f"*{name}, estimate*" if name in NAMES else name
-        print(f"| {text} | " + " | ".join(f"{x:.4g}" for x in numbers) + " |")
+        print(f"|{text}|" + "|".join(f"{x:.4g}" for x in numbers) + "|")
 
 
 def two_digits_above(x):

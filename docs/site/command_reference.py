@@ -1,4 +1,4 @@
-"""The reference of every command, which the build of the site adds to docs/cli.md."""
+"""The list of commands that the site adds to docs/cli.md, from the commands themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ prints the script.
 
 
 def reference() -> str:
-    """Return a section with a table for each command."""
+    """Return every command with its arguments and options, in Markdown."""
     sections = [OPENING]
     for group, commands in groups():
         if group:

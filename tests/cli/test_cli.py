@@ -23,7 +23,7 @@ from neyman.mechanisms import CircularGaussian, square_root
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-import command_reference  # noqa: E402 (docs/site/command_reference.py, for docs/cli.md)
+import command_reference  # noqa: E402 (docs/site/command_reference.py)
 
 PLAN = """
 schema = 2
