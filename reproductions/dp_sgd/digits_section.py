@@ -1,4 +1,4 @@
-"""The head of the training page: a classifier, accuracy against power, accountants, groups."""
+"""The head of the training page: a classifier, accuracy against power, and groups."""
 
 from __future__ import annotations
 
@@ -39,15 +39,6 @@ trained = ny.train(
 accuracy = ((x[test] @ trained.parameters).argmax(axis=1) == y[test]).mean()
 ```"""
 
-ACCOUNTANTS = (
-    ("Neyman (certified)", "2.877300", 10),
-    ("dp_accounting PLD", "2.877301", 273),
-    ("dp_accounting RDP", "3.132047", 78),
-    ("Opacus RDP", "3.132047", 36),
-    ("Opacus PRV", "2.887472", 158),
-)
-"""Epsilon at delta 1e-5 and milliseconds, as `benchmarks/training.py` printed them."""
-
 
 def results() -> dict[str, Any]:
     """Return what `private_training` printed."""
@@ -56,7 +47,7 @@ def results() -> dict[str, Any]:
 
 def opening() -> str:
     """Return the sections at the head of the page."""
-    return "\n\n".join([_code(), _curve(), _accountants(), _groups()])
+    return "\n\n".join([_code(), _curve(), _groups()])
 
 
 def _code() -> str:
@@ -96,22 +87,6 @@ correctly flag a training record at most as often as the power says.
 
 *{results()["runs"]} runs per row with one split (`python -m
 reproductions.dp_sgd.private_training`). The intervals are binomial, as if all rows differed.*"""
-
-
-def _accountants() -> str:
-    rows = [(name, epsilon, f"{span} ms") for name, epsilon, span in ACCOUNTANTS]
-    return f"""\
-## Accountants on one run
-
-This is the run above, at δ = 10⁻⁵.
-
-{table(("accountant", "ε", "time"), rows)}
-
-*dp_accounting 0.6.0 and Opacus 1.6.0, the best of three calls (`benchmarks/training.py`). PLD and
-PRV are upper bounds up to floating point, and PRV's includes its error of 0.01.*
-
-Libraries with the interface of dp_accounting, such as jax_privacy, take `NeymanAccountant`
-([example](../examples/jax_privacy_accounting.py))."""
 
 
 def _groups() -> str:

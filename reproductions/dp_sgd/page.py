@@ -99,8 +99,8 @@ training.tradeoff().epsilon(delta=1e-5)
 ny.calibrate(lambda s: ny.DPSGD(60_000, 256, s, 15), ny.approximate(1, 1e-5))
 ```
 
-Below, δ is 10⁻⁵. Epsilons are rounded to the nearest, or up where their certified ends round
-differently."""
+[The league](league.md) compares accountants. Libraries with the interface of dp_accounting take
+`NeymanAccountant` ([interop](interop.md#neymanaccountant)). Below, δ is 10⁻⁵."""
 
 
 def _courses(courses: Sequence[training.Course]) -> str:
