@@ -167,19 +167,16 @@ Add this to a plan, for tables that add up:
 method = "least-squares"     # or "nonnegative", or "integer"
 ```
 
-Each table has its own noise, so the counties of a published state do not add up to the
-state. Least squares makes them add up: it takes the nearest tables that do, and moves a table with
-less noise less. Each cell then also uses its neighbors' information. **Consistent tables are more
-accurate, and reveal nothing more**, because only published numbers go in.
+Each table has its own noise, so the counties of a published state do not add up to the state. Least
+squares takes the nearest tables that do, and moves a table with less noise less. **Consistent
+tables are more accurate, and reveal nothing more**, because only published numbers go in. The noisy
+tables are published too, so anyone can recompute them.
 
-The noisy tables are published too, so anyone can recompute the consistent ones.
-
-**Tables that can be consistent** are counts, histograms, and sums of one column with one
-clip. Means, variances, quantiles, and distinct units are not. A table by race adds up to the
-total only if every row has a listed race. Write `unknown = "other"` in its column, so that other
-rows count as that key. With `unknown = "drop"` those rows are missing, and the two tables stay
-separate. Likewise, tables by place add up to a declared total only if the hierarchy's `unknown`
-is one of its places.
+**Counts, histograms, and sums of one column with one clip** can be consistent. Means, variances,
+quantiles, and distinct units cannot. A table by race adds up to the total only if every row has a
+listed race: write `unknown = "other"` in its column. With `unknown = "drop"` the two tables stay
+separate. Tables by place add up to a declared total only if the hierarchy's `unknown` is one of its
+places.
 
 The numbers below are for the demo's {PEOPLE:,} people with such an `unknown` for races and places,
 from {RELEASES} simulated releases."""
@@ -205,8 +202,8 @@ def _errors(measured: _Measured) -> str:
 
 {table(head, rows)}
 
-*Root mean square over a table's cells, in people. The columns of noise and least squares are exact
-formulas. The last two are measured. `total.region` is declared, so it has no noise.*"""
+*Root mean square over a table's cells, in people: exact formulas for noise and least squares,
+measured for the others. `total.region` is declared, so it has no noise.*"""
 
 
 def _epsilons(plan: Plan, measured: _Measured) -> str:
@@ -229,10 +226,9 @@ def _epsilons(plan: Plan, measured: _Measured) -> str:
     return f"""\
 ## The same error at less ε
 
-Least squares leaves {100 * left(noisy):.0f}% of the squared error of all cells. Noisy tables have
-ε = {_up(now)} at δ = 10⁻⁶. Consistent tables have the same error at ε = {small:.3f}, which is
-{100 * (1 - small / now):.0f}% less. For single tables it is {100 * least:.0f}% less (`{worst}`) to
-{100 * most:.0f}% less (`{best}`)."""
+Least squares leaves {100 * left(noisy):.0f}% of the squared error. Consistent tables have the error
+of the noisy ones (ε = {_up(now)} at δ = 10⁻⁶) at ε = {small:.3f}: {100 * (1 - small / now):.0f}%
+less, and for single tables {100 * least:.0f}% (`{worst}`) to {100 * most:.0f}% (`{best}`)."""
 
 
 def _total(plan: Plan) -> str:
@@ -252,8 +248,8 @@ def _total(plan: Plan) -> str:
     return f"""\
 ## The total of everyone
 
-Without a declared total, the sum of the best table (`{best}`) estimates it with variance
-{alone[best]:,.2f}. Least squares of all tables has variance {own:,.2f}."""
+Without a declared total, the best table (`{best}`) estimates it with variance {alone[best]:,.2f},
+and least squares of all tables with {own:,.2f}."""
 
 
 def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
@@ -270,7 +266,6 @@ def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
                 words,
                 f"{count:,}",
                 *(_signed(float(measured.mean[way, name][chosen].mean())) for way in METHODS),
-                _two(measured.after(name) / (RELEASES * count) ** 0.5),
                 *(_two(float(measured.square[way, name][chosen].mean()) ** 0.5) for way in METHODS),
             )
         )
@@ -278,7 +273,6 @@ def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
         "true count",
         "cells",
         *(f"mean error, {way}" for way in METHODS),
-        "of that by chance",
         *(f"rms error, {way}" for way in METHODS),
     )
     return f"""\
@@ -286,38 +280,33 @@ def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
 
 Least squares is unbiased for each cell and for all sums of cells. It has decimals, and can be
 negative. *Nonnegative* takes the nearest consistent tables without a negative cell. *Integer*
-rounds those, and the whole numbers still add up. Both move cells near zero **up**, and cells that
-share a total with them **down**. These are cells of `race.county`, by their true count:
+rounds those. Both move cells near zero **up**, and cells that share a total with them **down**.
+These are cells of `race.county`, by their true count:
 
 {table(head, rows)}
 
-*Mean and root mean square error, in people. "By chance" is one standard deviation of the mean
-error of least squares over the simulated releases.*
+*In people, over the simulated releases. Least squares has no bias: its means are chance.*
 
 Sums of many small cells add up their bias. So add up least-squares tables, and show the others.
-In the norm of least squares the nonnegative tables are never farther from the truth. The other two
-methods have the standard errors of least squares, and its intervals (1.645 standard errors and a
-half on either side, cut at 0). These contain the truth at least as often. They are wider where the
-published value would be outside."""
+The other two methods have the standard errors of least squares, and its intervals (1.645 standard
+errors and a half on either side, cut at 0). These contain the truth at least as often, and are
+wider where the published value would be outside."""
 
 
 def _guarantee() -> str:
     return """\
 ## What the guarantee covers
 
-Consistent tables use only published numbers, so they reveal nothing more and cost nothing.
-**Declared totals are different.** They are published exactly, without noise, and the guarantee
-does not cover them. It compares neighbors with the same declared totals. If a declared total is
-wrong, it moves every table.
+Consistent tables cost nothing. **Declared totals are different.** They are published without noise,
+and the guarantee does not cover them: it compares neighbors with the same declared totals. A wrong
+declared total moves every table.
 
 ## How
 
-All cells of a table have the same noise, so the problem splits into independent parts, one
-for each set of columns. In each part the places are a tree, and two passes, up and down, give
-exact least squares. So time grows with the number of cells. For your own linear constraints use
+All cells of a table have the same noise, so each set of columns is a tree of its own, which two
+passes solve exactly ([proofs](certificates/consistency.md)). For your own linear constraints use
 `least_squares` ([constraints.py](../src/neyman/publishing/consistency/constraints.py)), which is
-iterative on large problems.
-The derivation is in [the certificates](certificates/consistency.md)."""
+iterative on large problems."""
 
 
 # ---- figure and digits ------------------------------------------------------------------------

@@ -82,6 +82,5 @@ used the likelihood ratio of the canary's parameter. All thresholds were fixed b
 After 40 epochs the power at level 0.05 is at most {power:.3f} (ε ≤ {epsilon:.2f}). The attack has
 shown, with 95% confidence at each epoch, that it is at least {last.power_at_least(LEVEL):.3f}
 (ε ≥ {last.epsilon(DELTA):.2f}, and among Gaussian guarantees μ ≥ {last.gdp():.2f}). The gap comes
-from the number of runs: the true positive rate of the best test (dashed)
-is near the upper curve. A canary is the worst case, and a typical row has less influence (`python
--m reproductions.dp_sgd.canary_attack`)."""
+from the number of runs: the rate of the best test (dashed) is near the upper curve. A typical row
+has less influence than a canary (`python -m reproductions.dp_sgd.canary_attack`)."""

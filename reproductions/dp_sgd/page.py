@@ -89,8 +89,7 @@ def _opening() -> str:
 ## What a run reveals
 
 What an attacker learns about one record depends on the noise, on how batches are drawn, and on
-whether they see every step. Each case is a mechanism with an exact curve
-([course.py](../reproductions/dp_sgd/course.py)):
+whether they see every step ([course.py](../reproductions/dp_sgd/course.py)):
 
 ```python
 import neyman as ny
@@ -100,8 +99,8 @@ training.tradeoff().epsilon(delta=1e-5)
 ny.calibrate(lambda s: ny.DPSGD(60_000, 256, s, 15), ny.approximate(1, 1e-5))
 ```
 
-Below, δ is 10⁻⁵. Epsilons are rounded to the nearest, or up where their certified ends round
-differently."""
+[The league](league.md) compares accountants. Libraries with the interface of dp_accounting take
+`NeymanAccountant` ([interop](interop.md#neymanaccountant)). Below, δ is 10⁻⁵."""
 
 
 def _courses(courses: Sequence[training.Course]) -> str:
@@ -143,10 +142,10 @@ Bu, Dong, Long and Su (2020) trained on MNIST in six settings: 60,000 records, P
 
 ![Epsilon over the epochs of six trainings](training-epochs.svg)
 
-*Blue: exact, certified. Purple: an upper bound from Renyi divergences at the best order, with the
-conversion of Canonne, Kamath and Steinke. Red: the central limit μ = q √(T (e^(1/σ²) − 1)).
-Green: Edgeworth's expansion of second order. The last two are estimates without a safe side.
-At {under} of {count} points, the limit is below the truth. After the first epoch at
+*Blue: exact, certified. Purple: an upper bound from Renyi divergences, with the conversion of
+Canonne, Kamath and Steinke. Red: the central limit μ = q √(T (e^(1/σ²) − 1)). Green: Edgeworth's
+expansion of second order. The last two are estimates without a safe side. At {under} of {count}
+points, the limit is below the truth. After the first epoch at
 σ = {float(courses[-1].training.sigma):g}, the limit is {first.limit.value:.2f}, Edgeworth
 {first.edgeworth.value:.2f}, and the truth {nearest(first.exact, 2)}.*"""
 
@@ -162,9 +161,8 @@ def _warning() -> str:
     return f"""\
 ## Where the limit under-reports
 
-Take one record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}. Most runs
-reveal nothing, and a few reveal much. The central limit gives ε = {limit:.3f}, and
-Edgeworth {second:.3f}.
+Take one record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}. The
+central limit gives ε = {limit:.3f}, and Edgeworth {second:.3f}.
 The truth is above {HIDDEN}. At the limit's ε, δ is {few_digits(there.upper)}, which is
 {there.lower / training.DELTA:.0f} times 10⁻⁵. Never state a guarantee from the limit."""
 
@@ -203,8 +201,8 @@ and 15 epochs:
 
 {table(("asked", "found", "ε", f"power at level {LEVEL}"), rows)}
 
-The last row stays below 10%: `ny.at_most` asks for the Gaussian curve through that point at every
-level, and sampled training reveals most at small levels."""
+The last row stays below 10%, because `ny.at_most` asks for the Gaussian curve through that point
+at every level."""
 
 
 def _samplings() -> str:
@@ -236,19 +234,17 @@ def _samplings() -> str:
     return f"""\
 ## The same loop, drawn in five ways
 
-The loop adds noise of 1.3 times the clipping norm to each sum of clipped gradients, with batches of
-256 and 15 epochs. The guarantee depends on how batches are drawn, so name the way that your loop
-uses. If a record replaces another, the sum can move by twice the clipping norm, so the same noise
-is half the σ.
+The noise is 1.3 times the clipping norm, with batches of 256 and 15 epochs. Name the way that your
+loop uses. If a record replaces another, the sum can move by twice the clipping norm, so the same
+noise is half the σ.
 
 {table(head, rows)}
 
 *poisson*: each record enters each batch by its own coin. *allocated*: in each epoch, each record
-enters one random batch (balls in bins). *bins*: it enters the same random batch in each epoch, so
-its 15 steps add up. That is for [correlated noise](streams.md), which cancels over them. *fixed*: a
-fresh sample of 256 at each step. *shuffled*: shuffled once an epoch and cut into batches, as in
-most loops. No amplification is proven or claimed for it. Rows with different neighbors are
-different guarantees."""
+enters one random batch (balls in bins). *bins*: it enters the same random batch in each epoch, for
+[correlated noise](streams.md). *fixed*: a fresh sample of 256 at each step. *shuffled*: shuffled
+once an epoch and cut into batches, as in most loops. No amplification is proven or claimed for it.
+Rows with different neighbors are different guarantees."""
 
 
 def _iterates() -> str:
@@ -265,10 +261,9 @@ def _iterates() -> str:
     return f"""\
 ## The last iterate alone
 
-If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates,
-because each step forgets a part of what came before. Bok, Su and Altschuler (2024) print ε in three
-ways for regularized logistic regression on MNIST (noisy cyclic gradient descent,
-{given.n:,} records,
+If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates.
+Bok, Su and Altschuler (2024) print ε in three ways for regularized logistic regression
+on MNIST (noisy cyclic gradient descent, {given.n:,} records,
 batches of {given.batch:,}, contraction {float(given.contraction or 1):g}). {said}
 
 {table(head, list(rows.values()))}
@@ -295,19 +290,18 @@ scikit-learn in batches of {run.batch}, with {len(held_out.labels)} held out
 ([examples/logistic.py](../examples/logistic.py)).
 The program checks what the guarantee assumes:
 
-- *Convexity and bounded curvature*: for rows no longer than {problem.radius:g} and regularization
+- *Convexity*: for rows no longer than {problem.radius:g} and regularization
   {problem.regularisation:g}, the curvature of the loss is from {problem.regularisation:g} to
   {problem.smoothness:g}.
 - *Contracting steps*: a step size of {run.step_size:g} brings points closer by {run.contraction:g}.
   A step that is too long is refused.
-- *Bounded gradients*: each row is shortened before training, so a record moves its gradient by at
-  most {problem.sensitivity:g} without clipping.
-  Clipping gradients of another loss could undo the contraction.
+- *Bounded gradients*: rows are shortened, so a record moves its gradient by at most
+  {problem.sensitivity:g} without clipping, which could undo the contraction.
 
 {table(head, rows)}
 
-The accuracy is that of one run with a seed, for this page alone. A release has no seed, takes its
-noise from a secure source, and pays for the data that it read to choose its parameters."""
+The accuracy is that of one run with a seed, for this page alone. A release takes its noise from a
+secure source, and pays for the data that it read to choose its parameters."""
 
 
 def _up(sigma: float) -> str:

@@ -24,6 +24,7 @@ from reproductions.svg_chart import Axis, Line, chart
 __all__ = ["pages"]
 
 SURVEY = {"age": 10, "sex": 2, "race": 5, "income": 8}
+SHOWN = (("age",), ("sex",), ("age", "income"), ("sex", "race"))  # the ends among them
 MIXED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12)
 ATTRIBUTES = range(3, 21)
 VALUES = 4
@@ -47,13 +48,12 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.strategies.page docs`. Edit that module. -->
 
-Three choices reduce the error without data, and leave the guarantee as it is: what to measure for
-many marginals, how much error a table may have, and how to divide the budget.
+Three choices reduce the error without data, and leave the guarantee as it is.
 
 ## Marginals that are measured once
 
 ```python
-from neyman.mechanisms.optimal_marginals import optimal_marginals
+from neyman import optimal_marginals
 
 strategy = optimal_marginals({"age": 10, "sex": 2, "race": 5, "income": 8},
                              [("age", "sex"), ("age", "race"), ("race", "income")])
@@ -64,8 +64,8 @@ strategy.gap()                                   # proven: no Gaussian mechanism
 ```
 
 Age by sex and age by race both contain age. Separate measurements pay for it twice, and disagree.
-`optimal_marginals` splits each marginal into the parts that its own margins do not have, and
-measures each part once. The marginals made from these parts add up."""
+`optimal_marginals` measures once each part of a marginal that its own margins do not have. The
+marginals made from these parts add up."""
 
 
 def _survey() -> str:
@@ -76,33 +76,27 @@ def _survey() -> str:
     rows = [
         (" × ".join(c.marginal), f"{math.sqrt(c.variance):.2f}", f"{math.sqrt(c.equal):.2f}")
         for c in compared
+        if c.marginal in SHOWN
     ]
     head = ("marginal", "chosen", "equal")
     independent, equal = strategy.gains()
     return f"""\
 ### All single attributes and pairs of a survey
 
-Standard error of each cell at mu = 1 (rho = 1/2), with one record added or removed. *Independent*
-noise has {math.sqrt(compared[0].independent):.2f} in every cell. *Equal* is the same after least
-squares.
+Standard error of a cell in four of them, at mu = 1, add-remove. *Independent* noise has
+{math.sqrt(compared[0].independent):.2f} in every cell. *Equal* is the same after least squares.
 
 {table(head, rows)}
 
 Each marginal's mean squared error has the same weight. The weighted sum falls by a factor of
-{independent:.2f} compared with independent noise, and by {equal:.2f} compared with
-equal noise and least squares. A single marginal can have more error. To change that, choose weights
-or `objective="largest"`."""
+{independent:.2f} compared with independent noise, and by {equal:.2f} compared with equal noise and
+least squares. A single marginal can have more error: choose weights, or `objective="largest"`."""
 
 
 def _large() -> str:
     ten = {f"a{i}": 10 for i in range(20)}
-    fifteen = {f"a{i}": 10 for i in range(15)}
     mixed = {f"a{i}": n for i, n in enumerate(MIXED)}
-    kinds = [
-        ("15 of 10 values", fifteen, (2,)),
-        ("20 of 10 values", ten, (1, 2, 3)),
-        ("20 of 2 to 12 values", mixed, (1, 2, 3)),
-    ]
+    kinds = [("20 of 10 values", ten, (1, 2, 3)), ("20 of 2 to 12 values", mixed, (1, 2, 3))]
     rows = []
     for said, sizes, ways in kinds:
         for objective in ("total", "largest"):
@@ -129,16 +123,13 @@ def _large() -> str:
     return f"""\
 ### Large workloads
 
-The full table of 20 attributes of 10 values has 10^20 cells, but only parts of up to three
-attributes are read. One record is added or removed:
+One record is added or removed:
 
 {table(head, rows, 3)}
 
 ![Standard error of a cell by number of attributes](strategies.svg)
 
-Under replace-one the factors differ from these by at most 0.02, and the gap is at most 0.011%. No
-pair of records moves every part the most, so the library computes the worst pair for all parts
-together."""
+Under replace-one the factors differ by at most 0.02, and the gap is at most 0.011%."""
 
 
 def _ways(ways: Sequence[int]) -> str:
@@ -180,8 +171,8 @@ def _proof() -> str:
     return """\
 ### What is proven
 
-- *The guarantee*: a record moves each part by a vector of whole numbers whose length is known
-  exactly. Integer noise is added to whole numbers, without floating point before the release.
+- *The guarantee*: a record moves each part by a vector of whole numbers of exactly known length.
+  Integer noise is added, without floating point before the release.
 - *The curve*: Gaussian, mu = sqrt(2 rho) to 3e-6, rounded up.
 - *The optimum*: "at most off by" is a certified gap to a lower bound that holds for every unbiased
   mechanism with Gaussian noise on linear answers."""
@@ -200,18 +191,17 @@ def _errors() -> str:
     return f"""\
 ## Error first
 
-`neyman calibrate` computes the budget for an error, or the errors for a guarantee. For example, on
-the demo's plan:
+`neyman calibrate` computes the budget for an error, or the errors for a guarantee:
 
 ```
 neyman calibrate plan.toml --error "county total" 25     # what does this error cost?
 neyman calibrate plan.toml --power .2 --level .05        # which errors does this guarantee give?
 ```
 
-A standard error of 25 for a county's total costs rho {words.number(point.rho)}, which is epsilon
-{words.number(point.epsilon)} at delta 1e-6. An attacker who wrongly confirms a false claim
-5% of the time can then correctly confirm a true claim at most {words.percent(point.power)} of the
-time. A claim says which of two records a person has. Half the error costs four times the rho:
+On the demo's plan, a standard error of 25 for a county's total costs rho {words.number(point.rho)}
+(epsilon {words.number(point.epsilon)} at delta 1e-6). An attacker who wrongly confirms a false
+claim 5% of the time can then correctly confirm a true claim at most {words.percent(point.power)}
+of the time. Half the error costs four times the rho:
 
 {table(head, rows, 0)}"""
 
@@ -240,15 +230,13 @@ def _shares() -> str:
 ## Who gets how much
 
 `neyman plan split plan.toml --weight race.county=4` chooses the shares with the least weighted sum
-of the tables' mean squared errors. The shares are exact fractions that sum to 1. For consistent
-tables the errors are those after least squares. This is the demo's plan with consistent tables, and
-counties by race four times as important:
+of the tables' mean squared errors, as exact fractions. For consistent tables the errors are those
+after least squares, as here on the demo's plan:
 
 {table(head, rows, 2)}
 
-The weighted squared error falls by {equal} compared with equal shares, and by {before}
-compared with the plan's own shares. A noisy table with a small share has a larger error before
-least squares."""
+The weighted squared error falls by {equal} compared with equal shares, and by {before} compared
+with the plan's own. A noisy table with a small share has a larger error before least squares."""
 
 
 if __name__ == "__main__":

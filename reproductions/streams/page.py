@@ -29,7 +29,6 @@ STEPS = 1024
 EPOCHS, APART = 8, 64
 BLUE, GREEN, RED, ORANGE = "#1f5fa8", "#2c7a4b", "#b03a2e", "#b9770e"
 
-
 def pages() -> dict[str, str]:
     """Return the page and its figures, as their text by their names."""
     return {
@@ -38,7 +37,6 @@ def pages() -> dict[str, str]:
         "streams-steps.svg": _by_steps(),
         "streams-band.svg": _by_band(),
     }
-
 
 def circulant_bound(steps: int) -> float:
     """Return the bound by the singular values of the skew-circulant of ones, for records in one
@@ -50,17 +48,14 @@ def circulant_bound(steps: int) -> float:
     angles = ((2 * j - 1) * math.pi / (2 * steps) for j in range(1, steps + 1))
     return math.fsum(0.5 / math.sin(angle) for angle in angles) / steps
 
-
 @cache
 def _mechanism(strategy: Strategy, times: int = 1, apart: int = 1) -> MatrixMechanism:
     return MatrixMechanism(strategy, 1, times, apart)
-
 
 def _error(strategy: Strategy, times: int = 1, apart: int = 1) -> float:
     """Return the largest standard error of a prefix sum at mu = 1."""
     total = _mechanism(strategy, times, apart)
     return float(total.errors().max()) * total.shift()
-
 
 def _opening() -> str:
     known = _mechanism(square_root(STEPS))
@@ -70,14 +65,13 @@ def _opening() -> str:
 <!-- Written by `python -m reproductions.streams.page docs`. Edit that module. -->
 
 Numbers arrive step by step, and each step releases the sum so far. With fresh noise the error grows
-like the square root of the number of steps. The *matrix mechanism* measures a strategy C x with
-noise Z, and reads the sums A x from it. The noise of the sums is A C⁻¹ Z. It is correlated so that
-it cancels, and the error grows like a logarithm.
+like the square root of the number of steps. The *matrix mechanism* measures C x with noise Z, and
+reads the sums A x from it. Their noise A C⁻¹ Z cancels, and the error grows like a logarithm.
 
 ```python
 import neyman as ny
-from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.mechanisms.matrix_mechanism.strategy import square_root
+from neyman import MatrixMechanism
+from neyman.mechanisms import square_root
 
 strategy = square_root(steps=1024)
 sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), budget=ny.gdp(1))
@@ -94,12 +88,10 @@ for count in [3, 0, 5, 1]:
 
 ![Largest error by the number of steps](streams-steps.svg)"""
 
-
 def _known() -> str:
     band = optimized_toeplitz(STEPS, 64).strategy
     kinds: tuple[tuple[str, Strategy, str], ...] = (
         ("fresh noise at each step", Toeplitz(STEPS, (65536,)), "0"),
-        ("`Tree(1024, optimal=False)`", Tree(STEPS, optimal=False), "11 sums"),
         ("`Tree(1024)`", Tree(STEPS), "11 sums"),
         ("`square_root(1024, band=64)`", square_root(STEPS, 64), "63 steps"),
         ("`optimized_toeplitz(1024, 64)`", band, "63 steps"),
@@ -124,14 +116,11 @@ def _known() -> str:
 
 *Error*: standard error at μ = 1, for a record that moves one step by 1. *Bound*: no Gaussian
 strategy has a largest error below {prefix_bound(STEPS):.4f}, the sum of the singular values of A
-over n, which is below the γ₂ norm of A. (The skew-circulant matrix of ones gives
-{circulant_bound(STEPS):.4f}.)
+over n. (The skew-circulant matrix of ones gives {circulant_bound(STEPS):.4f}.)
 
-`optimized(workload)` finds the best strategy for any queries of up to 1024 steps, with its own
-bound. For the prefix sums of 256 steps its error is {best.error:.4f}, {100 * (best.gap - 1):.2f}%
-above the bound. The square root has {_error(root):.4f}, and
-{_error(Triangular.normalized(root)):.4f} with its columns divided by their norms."""
-
+`optimized(workload)` finds the best strategy for any queries of up to 1024 steps. For the prefix
+sums of 256 steps its error is {best.error:.4f}, {100 * (best.gap - 1):.2f}% above its bound. The
+square root has {_error(root):.4f}."""
 
 def _capacity(strategy: Strategy) -> int:
     """How many sums a stream of blocks holds at most, by what it does."""
@@ -142,22 +131,20 @@ def _capacity(strategy: Strategy) -> int:
         memory.push(memory.weighted())
     return memory.capacity
 
-
 def _often() -> str:
     n, apart = 256, 32
     result = optimized_band(n, apart, participations=EPOCHS, separation=apart)
-    weights = optimized_toeplitz(n, apart, participations=EPOCHS, separation=apart)
     root = _error(square_root(n), EPOCHS, apart)
     band = _error(square_root(n, apart), EPOCHS, apart)
     return f"""\
 ## Records that take part more often
 
-In training a record returns in each epoch: in at most k steps, at least b apart. Every strategy
-takes both numbers. Its sensitivity is a proven upper bound over all such patterns. (`.subsample` of
-such a mechanism draws one sample of all records before the stream begins, and not one per step.)
+In training a record returns: in at most k steps, at least b apart. Every strategy takes both
+numbers, and its sensitivity is a proven upper bound over all such patterns. (`.subsample` of such a
+mechanism draws one sample of all records before the stream begins, and not one per step.)
 
 ```python
-from neyman.mechanisms.matrix_mechanism.banded import optimized_band
+from neyman.mechanisms import optimized_band
 
 found = optimized_band({n}, band={apart}, participations={EPOCHS}, separation={apart})
 mechanism = MatrixMechanism(found.strategy, sigma=4, participations={EPOCHS}, separation={apart})
@@ -166,23 +153,19 @@ print(found.gap)                             # {result.gap:.3f}
 stream = mechanism.stream(width=1000)        # vectors, such as clipped gradients on a grid
 ```
 
-There the largest error is {result.error:.2f}, and no strategy has less than {result.bound:.2f}.
-`optimized_toeplitz`, with one row of weights for all steps, has {weights.error:.2f}, the square
-root {band:.2f} with that band and {root:.2f} without.
+There the largest error is {result.error:.2f}, and no strategy has less than {result.bound:.2f}. The
+square root has {band:.2f} with that band and {root:.2f} without.
 
 ![Largest error by the band](streams-band.svg)
 
 A stream stores the steps of its band. A band wider than the separation helps little."""
 
-
 RUN_STEPS = 200
 TARGETS = (1, 4, 16)
-
 
 def _training(sampling: str, band: int, sigma: float) -> DPSGD:
     strategy = square_root(RUN_STEPS, band) if band > 1 else None
     return DPSGD(1437, 144, sigma, 20, sampling, strategy=strategy)
-
 
 def _last_error(sampling: str, band: int, epsilon: float) -> float:
     """Return the standard error of the sum of all steps, over the
@@ -191,7 +174,6 @@ def _last_error(sampling: str, band: int, epsilon: float) -> float:
     target = approximate(epsilon, 1e-5)
     sigma = float(calibrate(lambda s: _training(sampling, band, s), budget=target))
     return _training(sampling, band, sigma).noise(1) * square_root(RUN_STEPS, band).spread()[-1]
-
 
 def _trained() -> str:
     kinds = [("poisson", 1), ("poisson", 4), ("poisson", 9), ("cyclic", 1), ("cyclic", 10)]
@@ -215,7 +197,7 @@ mechanism.tradeoff().epsilon(delta=1e-5)     # {epsilon:.2f}
 
 Gradients are clipped, rounded to a grid, and added up in whole numbers. The noise is exact, and the
 parameters follow from the released rows alone ([MM-8](certificates/matrix-mechanism.md#mm-8)). The
-loop stores one vector of the size of the model for each step of the band.
+loop stores one vector of the model's size per step of the band.
 
 - `sampling="cyclic"`: records come in a fixed order, once per pass. The guarantee is that of the
   matrix mechanism for k passes, n / batch steps apart. The strategy has one row per step. Either no
@@ -224,7 +206,7 @@ loop stores one vector of the size of the model for each step of the band.
   each record by its own coin. Each block of b steps is one sampled Gaussian step
   ([MM-10](certificates/matrix-mechanism.md#mm-10)).
 
-The table has the error of the sum of all {RUN_STEPS} steps, over the clipping norm, for n = 1,437,
+This is the error of the sum of all {RUN_STEPS} steps, over the clipping norm, for n = 1,437,
 batches of 144, and 20 epochs, at the least noise for ε (δ = 10⁻⁵):
 
 {table(["batches", "noise", *(f"ε = {epsilon}" for epsilon in TARGETS)], rows, words=2)}
@@ -234,41 +216,35 @@ Correlated noise helps at a large ε, or where batches cannot be drawn. At ε = 
 **The memory is secret.** With the released parameters it gives the exact sums, so no file has it. A
 killed run resumes with an empty memory, and the charge covers that
 ([MM-9](certificates/matrix-mechanism.md#mm-9), [decision](decisions.md#noise-is-not-saved)). The
-noise then no longer cancels the earlier noise, which costs accuracy.
+noise then no longer cancels the earlier noise.
 
 **Refused, because it is not proven here**: amplification for a band that is wider than the number
 of groups, for batches of fixed size, for "allocated" and "k-of-t" batches (balls in bins), and for
 `Tree` and `Binned` with Poisson batches. Training refuses `Tree` altogether. Batches with a random
 distance of at least b (b-min-sep) have no bound here."""
 
-
 def _safe() -> str:
     return """\
 ## What is certified
 
 - **The release** is W x + Z, with W = 65536 C and x in whole numbers, and Z exact discrete Gaussian
-  noise on secure bits. The reader sees nothing else, so floating-point arithmetic after it costs
-  digits and no privacy.
+  noise on secure bits. Floating-point arithmetic after it costs digits and no privacy.
 - **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). Whole
   numbers raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a
   record does in it) depends on earlier releases.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each
-  possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1. It is
-  exact for one step, for falling weights, for bands of at most b, and for trees whose steps and b
-  are powers of 2. Elsewhere it may be too large.
+  possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1.
+  It can be too large.
 - **Errors and bounds on errors** are computed in floating point, and are not a `Bound`.
 
 The curve also describes a library that adds *floating-point* normal noise to real numbers, but
 nothing is proven about its samples."""
 
-
 def _closing() -> str:
     return """\
-Sources: Dwork, Naor, Pitassi and Rothblum 2010, Chan, Shi and Song 2011 (trees); Honaker 2015
-(reading them); Li et al. 2015 (the matrix mechanism); Denisov et al. 2022; Fichtenberger, Henzinger
-and Upadhyay 2023; Choquette-Choo et al. 2023; Andersson and Pagh 2024; Henzinger, Kalinin and
-Upadhyay 2025."""
-
+Sources: Dwork et al. 2010, Chan et al. 2011 (trees); Honaker 2015; Li et al. 2015 (the matrix
+mechanism); Denisov et al. 2022; Fichtenberger et al. 2023; Choquette-Choo et al. 2023; Andersson
+and Pagh 2024; Henzinger et al. 2025."""
 
 def _by_steps() -> str:
     sizes = [2**level for level in range(2, 13)]
@@ -292,7 +268,6 @@ def _by_steps() -> str:
         marks,
         title="Largest standard error of a prefix sum by the number of steps, for five mechanisms",
     )
-
 
 def _by_band() -> str:
     n = EPOCHS * APART
@@ -333,7 +308,6 @@ def _by_band() -> str:
         title="Largest standard error by the band, for records in one step and in eight",
         heading="Line: square root · dots: optimized_toeplitz · dashes: no less is possible",
     )
-
 
 if __name__ == "__main__":
     main(lambda tell: pages())
