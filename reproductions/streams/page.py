@@ -119,7 +119,7 @@ strategy has a largest error below {prefix_bound(STEPS):.4f}, the sum of the sin
 over n. (The skew-circulant matrix of ones gives {circulant_bound(STEPS):.4f}.)
 
 `optimized(workload)` finds the best strategy for any queries of up to 1024 steps. For the prefix
-sums of 256 steps its error is {best.error:.4f}, {100 * (best.gap - 1):.2f}% above its bound. The
+sums of 256 steps it is {100 * (best.gap - 1):.2f}% above its bound, with {best.error:.4f}. The
 square root has {_error(root):.4f}."""
 
 def _capacity(strategy: Strategy) -> int:
@@ -158,7 +158,7 @@ square root has {band:.2f} with that band and {root:.2f} without.
 
 ![Largest error by the band](streams-band.svg)
 
-A stream stores the steps of its band. A band wider than the separation helps little."""
+A band wider than the separation helps little."""
 
 RUN_STEPS = 200
 TARGETS = (1, 4, 16)
@@ -229,16 +229,14 @@ def _safe() -> str:
 
 - **The release** is W x + Z, with W = 65536 C and x in whole numbers, and Z exact discrete Gaussian
   noise on secure bits. Floating-point arithmetic after it costs digits and no privacy.
-- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). Whole
-  numbers raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a
-  record does in it) depends on earlier releases.
+- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). It also
+  holds if each step (and what a record does in it) depends on earlier releases.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each
   possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1.
   It can be too large.
 - **Errors and bounds on errors** are computed in floating point, and are not a `Bound`.
 
-The curve also describes a library that adds *floating-point* normal noise to real numbers, but
-nothing is proven about its samples."""
+Nothing is proven about a library that adds *floating-point* noise."""
 
 def _closing() -> str:
     return """\
