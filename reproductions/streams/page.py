@@ -29,6 +29,7 @@ STEPS = 1024
 EPOCHS, APART = 8, 64
 BLUE, GREEN, RED, ORANGE = "#1f5fa8", "#2c7a4b", "#b03a2e", "#b9770e"
 
+
 def pages() -> dict[str, str]:
     """Return the page and its figures, as their text by their names."""
     return {
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
         "streams-steps.svg": _by_steps(),
         "streams-band.svg": _by_band(),
     }
+
 
 def circulant_bound(steps: int) -> float:
     """Return the bound by the singular values of the skew-circulant of ones, for records in one
@@ -48,14 +50,17 @@ def circulant_bound(steps: int) -> float:
     angles = ((2 * j - 1) * math.pi / (2 * steps) for j in range(1, steps + 1))
     return math.fsum(0.5 / math.sin(angle) for angle in angles) / steps
 
+
 @cache
 def _mechanism(strategy: Strategy, times: int = 1, apart: int = 1) -> MatrixMechanism:
     return MatrixMechanism(strategy, 1, times, apart)
+
 
 def _error(strategy: Strategy, times: int = 1, apart: int = 1) -> float:
     """Return the largest standard error of a prefix sum at mu = 1."""
     total = _mechanism(strategy, times, apart)
     return float(total.errors().max()) * total.shift()
+
 
 def _opening() -> str:
     known = _mechanism(square_root(STEPS))
@@ -87,6 +92,7 @@ for count in [3, 0, 5, 1]:
 ```
 
 ![Largest error by the number of steps](streams-steps.svg)"""
+
 
 def _known() -> str:
     band = optimized_toeplitz(STEPS, 64).strategy
@@ -122,6 +128,7 @@ over n. (The skew-circulant matrix of ones gives {circulant_bound(STEPS):.4f}.)
 sums of 256 steps it is {100 * (best.gap - 1):.2f}% above its bound, with {best.error:.4f}. The
 square root has {_error(root):.4f}."""
 
+
 def _capacity(strategy: Strategy) -> int:
     """How many sums a stream of blocks holds at most, by what it does."""
     from neyman.mechanisms.matrix_mechanism.noise_stream import Blocks
@@ -130,6 +137,7 @@ def _capacity(strategy: Strategy) -> int:
     for _ in range(strategy.steps):
         memory.push(memory.weighted())
     return memory.capacity
+
 
 def _often() -> str:
     n, apart = 256, 32
@@ -160,12 +168,15 @@ square root has {band:.2f} with that band and {root:.2f} without.
 
 A band wider than the separation helps little."""
 
+
 RUN_STEPS = 200
 TARGETS = (1, 4, 16)
+
 
 def _training(sampling: str, band: int, sigma: float) -> DPSGD:
     strategy = square_root(RUN_STEPS, band) if band > 1 else None
     return DPSGD(1437, 144, sigma, 20, sampling, strategy=strategy)
+
 
 def _last_error(sampling: str, band: int, epsilon: float) -> float:
     """Return the standard error of the sum of all steps, over the
@@ -174,6 +185,7 @@ def _last_error(sampling: str, band: int, epsilon: float) -> float:
     target = approximate(epsilon, 1e-5)
     sigma = float(calibrate(lambda s: _training(sampling, band, s), budget=target))
     return _training(sampling, band, sigma).noise(1) * square_root(RUN_STEPS, band).spread()[-1]
+
 
 def _trained() -> str:
     kinds = [("poisson", 1), ("poisson", 4), ("poisson", 9), ("cyclic", 1), ("cyclic", 10)]
@@ -223,6 +235,7 @@ of groups, for batches of fixed size, for "allocated" and "k-of-t" batches (ball
 `Tree` and `Binned` with Poisson batches. Training refuses `Tree` altogether. Batches with a random
 distance of at least b (b-min-sep) have no bound here."""
 
+
 def _safe() -> str:
     return """\
 ## What is certified
@@ -238,11 +251,13 @@ def _safe() -> str:
 
 Nothing is proven about a library that adds *floating-point* noise."""
 
+
 def _closing() -> str:
     return """\
 Sources: Dwork et al. 2010, Chan et al. 2011 (trees); Honaker 2015; Li et al. 2015 (the matrix
 mechanism); Denisov et al. 2022; Fichtenberger et al. 2023; Choquette-Choo et al. 2023; Andersson
 and Pagh 2024; Henzinger et al. 2025."""
+
 
 def _by_steps() -> str:
     sizes = [2**level for level in range(2, 13)]
@@ -266,6 +281,7 @@ def _by_steps() -> str:
         marks,
         title="Largest standard error of a prefix sum by the number of steps, for five mechanisms",
     )
+
 
 def _by_band() -> str:
     n = EPOCHS * APART
@@ -306,6 +322,7 @@ def _by_band() -> str:
         title="Largest standard error by the band, for records in one step and in eight",
         heading="Line: square root · dots: optimized_toeplitz · dashes: no less is possible",
     )
+
 
 if __name__ == "__main__":
     main(lambda tell: pages())
