@@ -36,8 +36,7 @@ made.frequencies(reports)              # unbiased shares of all categories
 ```
 
 With few categories, send the category itself. With many, bits have a smaller error. Hadamard sends
-the least. All have the same pure ε and different curves. With many categories, the category itself
-reveals less to an attacker, so a trusted party with the same limit must add more noise.
+the least. All have the same pure ε and different curves.
 
 The tables compare this with a trusted party that publishes noisy counts, for {PEOPLE:,} people with
 one of k categories. One person's record is replaced.
@@ -48,8 +47,7 @@ one of k categories. One person's record is replaced.
   record moves two cells. *Times* is the ratio of both errors.
 - *Over the least*: mean squared error at the worst share of a population, as a multiple of the
   proven lower bound for every way to report at this ε (`ny.least_error`). Both include the variance
-  of the share among the people, who are a sample, so no ratio is below 1. The bound is van Trees'
-  inequality for two categories, or for the sum over all if that is larger."""
+  of the share among the people, who are a sample."""
 
 
 def _table_of(epsilon: float, categories: int) -> str:
@@ -70,8 +68,7 @@ def _table_of(epsilon: float, categories: int) -> str:
 
 def _closing() -> str:
     return """\
-With two categories, randomized response is within a factor of 1.0073 of the least error, so no
-report has an error that is smaller by 1%."""
+With two categories, randomized response is within a factor of 1.0073 of the least error."""
 
 
 if __name__ == "__main__":

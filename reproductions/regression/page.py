@@ -101,7 +101,8 @@ feature without an intercept. A valid release has at most 1:
 
 With bounds (0, 1) the sum of x² gets no noise, and an [audit](howto/audit.md) of the coefficients
 refutes ε = 1. With an intercept, as in the comparison above, the parts of the budget also add up to
-(d + 2)/(d + 1) ε for d features, and noisy means move the bounds.
+(d + 2)/(d + 1) ε for d features, and noisy means move the bounds, so that their lower end is not
+the largest absolute value.
 
 We found no fault in the noise of its `LogisticRegression`, and did not audit it. Its proof is for
 the exact minimum, and does not count the tolerance of the search. Its classes are those that appear

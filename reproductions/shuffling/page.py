@@ -79,8 +79,8 @@ def _deltas() -> str:
 
 {table(head, rows, words=0)}
 
-*Table 2 of Su's review. The row that it labels Rényi is the closed form. The printed f-DP figures
-are ours rounded, or up to twice as large, on the safe side.*
+*Table 2 of Su's review, whose row "Rényi" is the closed form. The printed f-DP figures are ours
+rounded, or up to twice as large.*
 
 ![Delta by epsilon](shuffle.svg)"""
 
@@ -112,8 +112,7 @@ def _epsilons() -> str:
 
 {table(head, rows, words=0)}
 
-*Table 3. The printed lower row comes from a coarse grid. Three categories show that the worst
-report is within one percent of what the clones allow.*"""
+*Table 3. The printed lower row comes from a coarse grid.*"""
 
 
 def _crowds() -> str:

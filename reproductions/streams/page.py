@@ -29,6 +29,7 @@ STEPS = 1024
 EPOCHS, APART = 8, 64
 BLUE, GREEN, RED, ORANGE = "#1f5fa8", "#2c7a4b", "#b03a2e", "#b9770e"
 
+
 def pages() -> dict[str, str]:
     """Return the page and its figures, as their text by their names."""
     return {
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
         "streams-steps.svg": _by_steps(),
         "streams-band.svg": _by_band(),
     }
+
 
 def circulant_bound(steps: int) -> float:
     """Return the bound by the singular values of the skew-circulant of ones, for records in one
@@ -48,14 +50,17 @@ def circulant_bound(steps: int) -> float:
     angles = ((2 * j - 1) * math.pi / (2 * steps) for j in range(1, steps + 1))
     return math.fsum(0.5 / math.sin(angle) for angle in angles) / steps
 
+
 @cache
 def _mechanism(strategy: Strategy, times: int = 1, apart: int = 1) -> MatrixMechanism:
     return MatrixMechanism(strategy, 1, times, apart)
+
 
 def _error(strategy: Strategy, times: int = 1, apart: int = 1) -> float:
     """Return the largest standard error of a prefix sum at mu = 1."""
     total = _mechanism(strategy, times, apart)
     return float(total.errors().max()) * total.shift()
+
 
 def _opening() -> str:
     known = _mechanism(square_root(STEPS))
@@ -88,6 +93,7 @@ for count in [3, 0, 5, 1]:
 
 ![Largest error by the number of steps](streams-steps.svg)"""
 
+
 def _known() -> str:
     band = optimized_toeplitz(STEPS, 64).strategy
     kinds: tuple[tuple[str, Strategy, str], ...] = (
@@ -119,8 +125,9 @@ strategy has a largest error below {prefix_bound(STEPS):.4f}, the sum of the sin
 over n. (The skew-circulant matrix of ones gives {circulant_bound(STEPS):.4f}.)
 
 `optimized(workload)` finds the best strategy for any queries of up to 1024 steps. For the prefix
-sums of 256 steps its error is {best.error:.4f}, {100 * (best.gap - 1):.2f}% above its bound. The
+sums of 256 steps it is {100 * (best.gap - 1):.2f}% above its bound, with {best.error:.4f}. The
 square root has {_error(root):.4f}."""
+
 
 def _capacity(strategy: Strategy) -> int:
     """How many sums a stream of blocks holds at most, by what it does."""
@@ -130,6 +137,7 @@ def _capacity(strategy: Strategy) -> int:
     for _ in range(strategy.steps):
         memory.push(memory.weighted())
     return memory.capacity
+
 
 def _often() -> str:
     n, apart = 256, 32
@@ -158,14 +166,17 @@ square root has {band:.2f} with that band and {root:.2f} without.
 
 ![Largest error by the band](streams-band.svg)
 
-A stream stores the steps of its band. A band wider than the separation helps little."""
+A band wider than the separation helps little."""
+
 
 RUN_STEPS = 200
 TARGETS = (1, 4, 16)
 
+
 def _training(sampling: str, band: int, sigma: float) -> DPSGD:
     strategy = square_root(RUN_STEPS, band) if band > 1 else None
     return DPSGD(1437, 144, sigma, 20, sampling, strategy=strategy)
+
 
 def _last_error(sampling: str, band: int, epsilon: float) -> float:
     """Return the standard error of the sum of all steps, over the
@@ -174,6 +185,7 @@ def _last_error(sampling: str, band: int, epsilon: float) -> float:
     target = approximate(epsilon, 1e-5)
     sigma = float(calibrate(lambda s: _training(sampling, band, s), budget=target))
     return _training(sampling, band, sigma).noise(1) * square_root(RUN_STEPS, band).spread()[-1]
+
 
 def _trained() -> str:
     kinds = [("poisson", 1), ("poisson", 4), ("poisson", 9), ("cyclic", 1), ("cyclic", 10)]
@@ -223,28 +235,29 @@ of groups, for batches of fixed size, for "allocated" and "k-of-t" batches (ball
 `Tree` and `Binned` with Poisson batches. Training refuses `Tree` altogether. Batches with a random
 distance of at least b (b-min-sep) have no bound here."""
 
+
 def _safe() -> str:
     return """\
 ## What is certified
 
 - **The release** is W x + Z, with W = 65536 C and x in whole numbers, and Z exact discrete Gaussian
   noise on secure bits. Floating-point arithmetic after it costs digits and no privacy.
-- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). Whole
-  numbers raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a
-  record does in it) depends on earlier releases.
+- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md#mm-1). It also
+  holds if each step (and what a record does in it) depends on earlier releases.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each
   possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1.
   It can be too large.
 - **Errors and bounds on errors** are computed in floating point, and are not a `Bound`.
 
-The curve also describes a library that adds *floating-point* normal noise to real numbers, but
-nothing is proven about its samples."""
+Nothing is proven about a library that adds *floating-point* noise."""
+
 
 def _closing() -> str:
     return """\
 Sources: Dwork et al. 2010, Chan et al. 2011 (trees); Honaker 2015; Li et al. 2015 (the matrix
 mechanism); Denisov et al. 2022; Fichtenberger et al. 2023; Choquette-Choo et al. 2023; Andersson
 and Pagh 2024; Henzinger et al. 2025."""
+
 
 def _by_steps() -> str:
     sizes = [2**level for level in range(2, 13)]
@@ -268,6 +281,7 @@ def _by_steps() -> str:
         marks,
         title="Largest standard error of a prefix sum by the number of steps, for five mechanisms",
     )
+
 
 def _by_band() -> str:
     n = EPOCHS * APART
@@ -308,6 +322,7 @@ def _by_band() -> str:
         title="Largest standard error by the band, for records in one step and in eight",
         heading="Line: square root · dots: optimized_toeplitz · dashes: no less is possible",
     )
+
 
 if __name__ == "__main__":
     main(lambda tell: pages())

@@ -333,7 +333,7 @@ def test_brackets_in_a_name_are_printed_as_they_are(folder, monkeypatch):
 
 
 def test_every_command_and_every_exit_code_is_in_the_docs():
-    docs = (ROOT / "docs" / "cli.md").read_text() + command_reference.reference()
+    docs = (ROOT / "docs/cli.md").read_text() + command_reference.reference()
     names = [c.name or c.callback.__name__ for c in app.registered_commands]
     for group in app.registered_groups:
         inner = group.typer_instance.registered_commands
