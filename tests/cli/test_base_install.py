@@ -103,6 +103,7 @@ GIVEN = {
     "receipt": "out", "folder": "out", "dataset": "people@1", "to": "team", "cap": "1",
     "file": "plan.toml", "who": "a person", "why": "a slip", "population": "people@all",
     "entry": "1", "path": "key.pem", "rows": "rows.parquet", "sql": "SELECT COUNT(*) FROM people",
+    "tables": "ages.csv", "method": "method.toml",
 }  # fmt: skip
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],

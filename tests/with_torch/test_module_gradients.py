@@ -106,7 +106,7 @@ def sums(model, loss=F.cross_entropy, clip=1, **more):
 def fine(gradients, rows):
     """Return the sum of rows before its last rounding."""
     gradients.add(rows)
-    total = torch.cat([x.flatten() for x in gradients._totals.values()])
+    total = torch.cat([x.flatten() for x in gradients.totals.values()])
     gradients.take()
     return total
 

@@ -421,6 +421,7 @@ def test_the_settings_of_torch_are_those_of_before(tmp_path):
             "dtype": "float32",
             "microbatch": 16,
             "compiled": False,
+            "processes": 1,
             "deterministic": True,
             "tf32": False,
             "benchmark": False,
