@@ -504,7 +504,7 @@ def asked(names: list[str]) -> dict[str, Any]:
 
 
 LABELS = {  # where a name stands beside its point if another is near
-    "gdpnum": (-6, 5), "prv-accountant": (-6, -10), "riskcal": (-6, -3), "PLD_accounting": (-7, -9),
+    "gdpnum": (-6, 5), "prv-accountant": (-6, -10), "riskcal": (-6, -3), "PLD_accounting": (6, -12),
 }  # fmt: skip
 
 
@@ -545,12 +545,14 @@ def joined(known: dict[str, Any], library: dict[str, Any]) -> Iterator[tuple[Any
 
 
 def percent(x: float) -> str:
-    return "below 1e-6" if x < 1e-6 else f"{100 * x:.2g}%" if x < 10 else f"{x:.2g} times"
+    size, unit = (x, " times") if x >= 10 else (100 * x, "%")
+    text = f"{size:.0f}" if size >= 100 else f"{size:.2g}"
+    return "below 1e-6" if x < 1e-6 else text + unit
 
 
 def table(known: dict[str, Any]) -> Iterator[str]:
     """The rows of the table, a library and its settings each."""
-    yield "|library|settings|answers|unsafe|inside|safe, by|at most|none|CPU|"
+    yield "|library|settings|answers|unsafe|inside|safe, by|at most|none|s|"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
     for name, library in known["libraries"].items():
         differ = any(pair[0] != pair[1] for pair in library["answers"])
@@ -568,7 +570,7 @@ def table(known: dict[str, Any]) -> Iterator[str]:
             label = f"{name} {library['version']}" if not place else ""
             none = str(len(sizes.get("no answer", ())))
             shown = [str(sum(numbers) + len(wide)), *map(str, numbers), *by, none]
-            yield "|".join(["", label, settings, *shown, f"{1000 * median(cpu):.0f} ms", ""])
+            yield "|".join(["", label, settings, *shown, f"{median(cpu):.2g}", ""])
 
 
 def refuted(known: dict[str, Any]) -> Iterator[str]:
