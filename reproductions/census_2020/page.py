@@ -112,8 +112,8 @@ STANDING = """\
 The 2020 Census was published with noise, under the budgets of this page. On 4 June 2026, as
 reported by the Tax Policy Center, by NPR (12 June), by PRB's Federal Data Forum, and by Marcum,
 Maury, and Jarosz (11 June), the US Secretary of Commerce issued Department Administrative Order
-DAO 216-26. As reported, it forbids noise in general in what the Census Bureau and the Bureau of
-Economic Analysis publish: differential privacy, swapping, and noise in inputs. It prefers coarser
+DAO 216-26. As reported, it forbids noise infusion in general at the Census Bureau and the Bureau of
+Economic Analysis: differential privacy, swapping, and noise in inputs. It prefers coarser
 tables, and suppression as a last resort. Dwork, with more than 100 other researchers, argued
 against it: intersections of coarse tables can determine exact values. Supporters said that noise
 distorted legitimate uses, such as redistricting. We read these reports in November 2026. We have
