@@ -92,11 +92,11 @@ def run(plan: ny.torch.TrainingPlan, folder: Path, last: int | None = None, plan
     return {rank: (result, conditions) for rank, result, conditions in answers}
 
 
-def ledger(folder: Path) -> ny.Ledger:
+def ledger(folder: Path, cap: int = 10**6) -> ny.Ledger:
     folder.mkdir(exist_ok=True)
     book = ny.Ledger(folder / "ledger.db")
     terms = {"protects": "row", "neighboring": "add-remove", "currency": "renyi:2"}
-    book.create("toy@1", cap=10**6, **terms)
+    book.create("toy@1", cap=cap, **terms)
     return book
 
 
@@ -124,6 +124,14 @@ def test_a_process_that_dies_ends_the_run_and_one_charge_pays_for_all_of_it(tmp_
     assert isinstance(result, list)
     assert "Up to 2 processes shared each batch" in " ".join(conditions)
     assert book.account("toy@1").spent == charged > 0
+
+
+def test_a_run_that_the_budget_refuses_ends_in_every_process(tmp_path):
+    book = ledger(tmp_path, cap=1)
+    answers = run(replace(PLAN, processes=2), tmp_path)
+    assert answers[0][0].startswith("BudgetRefused: ")
+    assert answers[1][0] == "RuntimeError: process 0 did not begin the run, and says why"
+    assert not book.account("toy@1").spent
 
 
 def test_processes_that_differ_are_refused_before_the_charge(tmp_path):

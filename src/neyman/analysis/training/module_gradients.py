@@ -333,8 +333,7 @@ class ModuleGradients:
         """
         count = _row_count(rows, 1 if self.names else 2)
         self._count += count
-        if self._count > LIMITS.summed_rows:
-            raise ValueError(f"a sum has {self._count} rows; it has {LIMITS.summed_rows} at most")
+        self.check_count(self._count)
         if not self._checked:
             self.check(rows)
         try:
@@ -350,6 +349,11 @@ class ModuleGradients:
     def most_rows(self) -> int:
         """Return the largest number of rows in one exact sum."""
         return LIMITS.summed_rows
+
+    def check_count(self, rows: int) -> None:
+        """Refuse a sum of more rows than is exact."""
+        if rows > self.most_rows:
+            raise ValueError(f"a sum has {rows} rows; it has {self.most_rows} at most")
 
     def take(self) -> Tensor:
         """Return the int64 sum in units of clip / grid, rounded once, and begin the next one.

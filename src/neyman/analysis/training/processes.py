@@ -43,7 +43,7 @@ class Processes:
     ) -> None:
         self.number, self._gradients = plan.processes, gradients
         self._tensors = [*model.parameters(), *model.buffers()]
-        self._sent = False  # the parameters that do not train, and the buffers
+        self._begun = False
         if self.number == 1:
             return
         if not dist.is_available() or not dist.is_initialized():
@@ -93,8 +93,7 @@ class Processes:
         """
         if self.number == 1:
             return batch
-        if len(batch) > self._gradients.most_rows:
-            raise ValueError(f"a sum has {len(batch)} rows; at most {self._gradients.most_rows}")
+        self._gradients.check_count(len(batch))
         self._exchange(batch)
         return self._rows(batch)
 
@@ -103,8 +102,18 @@ class Processes:
         if self.number > 1:
             self._exchange(None)
 
+    def refuse(self) -> None:
+        """Tell the others if the run did not begin. Later, a closed connection tells them."""
+        if self.number > 1 and not self._begun:
+            dist.broadcast_object_list([None, 0])
+
     def receive(self) -> Batch | None:
-        """Take the leader's parameters, and return this process's rows, or None at the end."""
+        """Take the leader's parameters, and return this process's rows, or None at the end.
+
+        Raises:
+            RuntimeError: process 0 did not begin the run.
+            ChargedError: a process ended.
+        """
         batch = self._exchange(None)
         return None if batch is None else self._rows(batch)
 
@@ -113,8 +122,11 @@ class Processes:
         sent: list[Any] = [batch, self._gradients.microbatch]
         _connected(dist.broadcast_object_list, sent)
         batch, self._gradients.microbatch = sent
-        tensors = [x for x in self._tensors if x.requires_grad or not self._sent]
-        self._sent = True
+        if not self._gradients.microbatch:
+            raise RuntimeError("process 0 did not begin the run, and says why")
+        # Those that train were listed before the first batch: a row may not change the list.
+        tensors = self._gradients.parameters.values() if self._begun else self._tensors
+        self._begun = True
         for x in tensors:
             values = x.detach().contiguous()
             _connected(dist.broadcast, values, 0)

@@ -472,7 +472,11 @@ def train_network(
         job = NetworkRun(
             terms, model, gradient, mover, schedule, rows, processes, setting, callback
         )
-        trained = run(job, rows.count, request)
+        try:
+            trained = run(job, rows.count, request)
+        except BaseException:
+            processes.refuse()
+            raise
     job.set(trained.state)  # for a run that was already finished
     processes.end()
     return trained
