@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
-from importlib.metadata import version
 from pathlib import Path
 from statistics import NormalDist, median
 from typing import Any
@@ -32,7 +31,7 @@ import mpmath as mp
 import numpy as np
 
 from benchmarks import precise
-from benchmarks.league_peers import PEERS, answered
+from benchmarks.league_peers import PEERS, mechanism
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "checker"))
@@ -100,86 +99,52 @@ def training() -> Iterator[Question]:
         yield question(text, "mu", None, ["sampled", sigma, rate, steps])
 
 
+def alike(kind: str, number: float, count: int, ask: str, at: float | None) -> Question:
+    """A question about equal releases of one kind of noise."""
+    name = kind.replace("gaussian", "Gaussian").replace("laplace", "Laplace")
+    scale = "scale" if "laplace" in kind else "sigma"
+    return question(f"{count} {name}, {scale} {number}", ask, at, [kind, number, count])
+
+
 def noise() -> Iterator[Question]:
     """Releases of tables: normal, discrete, and Laplace noise, and randomized response."""
     for sigma, count in ((1, 1), (4, 10), (0.3, 1), (20, 500)):
-        yield question(
-            f"{count} Gaussian, sigma {sigma}", "epsilon", 1e-6, ["gaussian", sigma, count]
-        )
-    yield question("1 Gaussian, sigma 1", "power", 1e-4, ["gaussian", 1, 1])
-    yield question("10 Gaussian, sigma 4", "mu", None, ["gaussian", 4, 10])
+        yield alike("gaussian", sigma, count, "epsilon", 1e-6)
+    yield alike("gaussian", 1, 1, "power", 1e-4)
+    yield alike("gaussian", 4, 10, "mu", None)
     census = [["discrete gaussian", s, 1] for s in (6.5, 7.25, 8, 9.5, 11, 13.5, 16, 20.25)]
     for delta in (1e-6, 1e-10, 1e-15):
         yield question("8 discrete Gaussian, sigma 6.5 to 20.25", "epsilon", delta, *census)
-    for sigma, count, delta in (
-        (1, 1, 1e-6),
-        (2, 10, 1e-10),
-        (0.5, 3, 1e-5),
-        (10, 66, 1e-10),
-        (20, 300, 1e-9),
-    ):
-        yield question(
-            f"{count} discrete Gaussian, sigma {sigma}",
-            "epsilon",
-            delta,
-            ["discrete gaussian", sigma, count],
-        )
-    for sigma, count, level in ((1, 1, 0.05), (0.5, 3, 0.01), (10, 66, 1e-6)):
-        yield question(
-            f"{count} discrete Gaussian, sigma {sigma}",
-            "power",
-            level,
-            ["discrete gaussian", sigma, count],
-        )
+    for sigma, count, ask, at in (
+        (1, 1, "epsilon", 1e-6), (2, 10, "epsilon", 1e-10), (0.5, 3, "epsilon", 1e-5),
+        (10, 66, "epsilon", 1e-10), (20, 300, "epsilon", 1e-9),
+        (1, 1, "power", 0.05), (0.5, 3, "power", 0.01), (10, 66, "power", 1e-6),
+    ):  # fmt: skip
+        yield alike("discrete gaussian", sigma, count, ask, at)
     for level in (0.05, 1e-4):
         yield question("8 discrete Gaussian, sigma 6.5 to 20.25", "power", level, *census)
-        yield question(
-            "10 discrete Gaussian, sigma 2", "power", level, ["discrete gaussian", 2, 10]
-        )
-    for scale, count, delta in (
-        (1, 1, 1e-6),
-        (2, 10, 1e-6),
-        (10, 100, 1e-6),
-        (10, 100, 1e-12),
-        (100, 1000, 1e-6),
-    ):
-        yield question(
-            f"{count} discrete Laplace, scale {scale}",
-            "epsilon",
-            delta,
-            ["discrete laplace", scale, count],
-        )
-    yield question("10 discrete Laplace, scale 2", "power", 0.01, ["discrete laplace", 2, 10])
-    for scale, count in ((1, 20), (10, 100), (50, 1000), (4, 3), (2, 50)):
-        yield question(
-            f"{count} Laplace, scale {scale}, and a Gaussian, sigma 30",
-            "epsilon",
-            1e-6,
-            ["laplace", scale, count],
-            ["gaussian", 30, 1],
-        )
-    yield question(
-        "20 Laplace, scale 2, and a Gaussian, sigma 3",
-        "power",
-        0.01,
-        ["laplace", 2, 20],
-        ["gaussian", 3, 1],
-    )
+        yield alike("discrete gaussian", 2, 10, "power", level)
+    for scale, count, ask, at in (
+        (1, 1, "epsilon", 1e-6), (2, 10, "epsilon", 1e-6), (10, 100, "epsilon", 1e-6),
+        (10, 100, "epsilon", 1e-12), (100, 1000, "epsilon", 1e-6), (2, 10, "power", 0.01),
+    ):  # fmt: skip
+        yield alike("discrete laplace", scale, count, ask, at)
+    for scale, count, sigma, ask, at in (
+        (1, 20, 30, "epsilon", 1e-6), (10, 100, 30, "epsilon", 1e-6),
+        (50, 1000, 30, "epsilon", 1e-6), (4, 3, 30, "epsilon", 1e-6),
+        (2, 50, 30, "epsilon", 1e-6), (2, 20, 3, "power", 0.01),
+    ):  # fmt: skip
+        text = f"{count} Laplace, scale {scale}, and a Gaussian, sigma {sigma}"
+        yield question(text, ask, at, ["laplace", scale, count], ["gaussian", sigma, 1])
     for sigma, count, level in ((4, 10, 1e-6), (20, 500, 0.05)):
-        yield question(
-            f"{count} Gaussian, sigma {sigma}", "power", level, ["gaussian", sigma, count]
-        )
-    for epsilon, k, count in ((1, 2, 20), (2, 10, 5), (0.1, 2, 1000), (0.5, 4, 100), (4, 2, 3)):
-        yield question(
-            f"{count} randomized responses, epsilon {epsilon}, {k} values",
-            "epsilon",
-            1e-6,
-            ["response", epsilon, k, count],
-        )
-    for level in (0.01, 1e-6):
-        yield question(
-            "20 randomized responses, epsilon 1, 2 values", "power", level, ["response", 1, 2, 20]
-        )
+        yield alike("gaussian", sigma, count, "power", level)
+    for epsilon, k, count, ask, at in (
+        (1, 2, 20, "epsilon", 1e-6), (2, 10, 5, "epsilon", 1e-6), (0.1, 2, 1000, "epsilon", 1e-6),
+        (0.5, 4, 100, "epsilon", 1e-6), (4, 2, 3, "epsilon", 1e-6),
+        (1, 2, 20, "power", 0.01), (1, 2, 20, "power", 1e-6),
+    ):  # fmt: skip
+        text = f"{count} randomized responses, epsilon {epsilon}, {k} values"
+        yield question(text, ask, at, ["response", epsilon, k, count])
 
 
 def several() -> Iterator[Question]:
@@ -212,22 +177,6 @@ def several() -> Iterator[Question]:
 def questions() -> Iterator[Question]:
     """The hundred questions."""
     yield from (*training(), *noise(), *several())
-
-
-def mechanism(q: Question, prefix: str = "") -> str:
-    """The expression of a mechanism, as the checker reads it, or Neyman with its prefix."""
-    texts = {
-        "sampled": "Gaussian({}).subsample(rate={})",
-        "gaussian": "Gaussian({})",
-        "laplace": "Laplace({})",
-        "discrete gaussian": "DiscreteGaussian({})",
-        "discrete laplace": "DiscreteLaplace({})",
-        "response": "RandomizedResponse({}, {})",
-        "allocation": "Gaussian({}).random_allocation({}, times={})",
-    }
-    return " + ".join(
-        f"{prefix}{texts[kind].format(*numbers)} * {n}" for kind, *numbers, n in q["parts"]
-    )
 
 
 # Truths
@@ -430,20 +379,10 @@ def truth(q: Question) -> dict[str, Any]:
 # Answers
 
 
-def ours(q: Question, _: bool) -> list[float]:
-    """Neyman's answer: the certified ends."""
-    import neyman as ny
-
-    f = eval(mechanism(q, "ny."), {"ny": ny}).tradeoff()
-    if q["ask"] == "mu":
-        bound = f.gdp()
-    else:
-        bound = getattr(f, q["ask"])(q["at"])
-    return [bound.lower, bound.upper]
-
-
 def environment(name: str) -> str:
     """The Python of a library: this one if it has the library, otherwise a fresh environment."""
+    if name == OURS:
+        return sys.executable
     own = ROOT / "build" / "league" / name
     torch = ROOT / ".venv-torch" / "bin" / "python"
     if name == "opacus" and torch.exists():
@@ -484,10 +423,6 @@ def asked(names: list[str]) -> dict[str, Any]:
     known["date"] = datetime.now(UTC).date().isoformat()
     for name in names:
         print(name, flush=True)
-        if name == OURS:
-            own = [answered(lambda q=q: ours(q, False)) for q in listed]
-            known["libraries"][name] = {"version": version(OURS), "answers": [[a, a] for a in own]}
-            continue
         run = subprocess.run(
             [environment(name), ROOT / "benchmarks" / "league_peers.py", name],
             input=json.dumps(listed), capture_output=True, text=True, check=False,
@@ -637,7 +572,7 @@ def filled(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--libraries", nargs="*", default=[OURS, *PEERS])
+    parser.add_argument("--libraries", nargs="*", default=[*PEERS])
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     if options.figure is None:
